@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.client_quotas import Meter
+from mainstem.broker.client_quotas import QUOTA_THROTTLE_MS_MAX, QUOTA_WINDOW_S, Meter
 from mainstem.errors import InvalidInput
-from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
+from mainstem.ledger.client_quotas import QUOTA_RATE_MAX, AlterClientQuota, QuotaEntity
 from mainstem.ports.clock import ManualClock
 
 _KEY = "producer_byte_rate"
@@ -76,26 +75,26 @@ def test_the_long_run_throughput_is_the_rate() -> None:
         held_ms = meter.take(700)
         passed += 700
         clock.advance(max(held_ms, 1))
-    allowed = 1000 * (600 + limits.QUOTA_WINDOW_S)
+    allowed = 1000 * (600 + QUOTA_WINDOW_S)
     assert allowed - 1400 <= passed <= allowed + 1400
 
 
-@pytest.mark.parametrize("rate", [5e-324, 1e-300, limits.QUOTA_RATE_MAX])
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, QUOTA_RATE_MAX])
 def test_extreme_rates_give_a_bounded_throttle(rate: float) -> None:
     clock = ManualClock()
     meter = Meter(rate, clock)
     assert meter.burst >= 1
     for _ in range(3):
-        assert 0 <= meter.take(100 << 20) <= limits.QUOTA_THROTTLE_MS_MAX
+        assert 0 <= meter.take(100 << 20) <= QUOTA_THROTTLE_MS_MAX
         clock.advance(1_000)
 
 
 def test_a_request_over_the_quota_passes_and_is_paid_off_over_time() -> None:
     clock = ManualClock()
     meter = Meter(1.0, clock)
-    assert meter.take(1_000) == limits.QUOTA_THROTTLE_MS_MAX
-    clock.advance(limits.QUOTA_THROTTLE_MS_MAX)
-    assert meter.take(0) == limits.QUOTA_THROTTLE_MS_MAX
+    assert meter.take(1_000) == QUOTA_THROTTLE_MS_MAX
+    clock.advance(QUOTA_THROTTLE_MS_MAX)
+    assert meter.take(0) == QUOTA_THROTTLE_MS_MAX
     clock.advance(3_600_000)
-    assert meter.take(int(limits.QUOTA_WINDOW_S)) == 0  # idle time is not saved beyond the window
+    assert meter.take(int(QUOTA_WINDOW_S)) == 0  # idle time is not saved beyond the window
     assert 0 < meter.take(1) <= 1001

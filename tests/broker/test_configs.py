@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstem import limits
 from mainstem.broker.topics import configs
-from mainstem.broker.topics.configs import ConfigEdit
+from mainstem.broker.topics.configs import TOPIC_SETTING_CHARS_MAX, ConfigEdit
 from mainstem.broker.topics.topic_settings import BY_NAME, TOPIC_SETTINGS, TopicSetting
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
@@ -134,7 +133,7 @@ def test_settings_without_effect_are_shown_only_where_they_differ() -> None:
         ("preallocate", "1", "preallocate takes true or false"),
         (
             "leader.replication.throttled.replicas",
-            "0:1," * limits.TOPIC_SETTING_CHARS_MAX,
+            "0:1," * TOPIC_SETTING_CHARS_MAX,
             "takes up to 65536 characters",
         ),
     ],

@@ -93,7 +93,7 @@ async def test_from_every_offset_the_same_record_comes_whatever_serves_it_meanwh
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 400)
-    monkeypatch.setattr(limits, "PART_CACHE_BYTES", 2_000)  # files are read again and again
+    monkeypatch.setattr("mainstem.log.read.parts.PART_CACHE_BYTES", 2_000)  # files are read again and again
     broker = await machine.open()
     await fill(broker, batches=10)
     await broker.create_topic("filler")

@@ -359,13 +359,13 @@ async def test_compressed_batches_and_single_ones_read_alike(machine: Machine) -
 async def test_the_reader_keeps_a_bounded_number_of_bytes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUEUE_PIECES_BYTES_MAX", 200_000)
+    monkeypatch.setattr("mainstem.broker.queues.jobs.QUEUE_PIECES_BYTES_MAX", 200_000)
     broker = await machine.open()
     await queue(broker)
     for _ in range(40):
         await broker.append_values("q", [b"x" * 20_000])
     stream = broker.topic("q").streams[0]
-    reader = JobReader(broker.log)
+    reader = JobReader(broker.streams)
     for at in range(40):
         found = await reader.read(stream, [at])
         assert found[0] is not None

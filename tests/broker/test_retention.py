@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import TopicFull
 from mainstem.ledger.config import TopicConfig
@@ -66,7 +65,7 @@ async def test_size_retention_keeps_the_newest_slices_that_fit(machine: Machine)
 async def test_size_retention_spans_more_objects_than_the_index_cache_holds(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 0, raising=False)
+    monkeypatch.setattr("mainstem.log.read.index.INDEX_MEMORY_BYTES", 0, raising=False)
     broker = await _opened(machine)
     for _ in range(400):
         await broker.append_values("t", [b"." * 100])
@@ -199,7 +198,7 @@ async def test_concurrent_truncations_collect_each_object_once(machine: Machine)
 
 
 async def test_retention_runs_by_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RETENTION_EVERY_S", 0.0)
+    monkeypatch.setattr("mainstem.broker.topics.retention.RETENTION_EVERY_S", 0.0)
     broker = await _opened(machine, retention_ms=1000)
     await broker.append_values("t", [b"x"])
     machine.clock.advance(5000)

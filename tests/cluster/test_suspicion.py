@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.cluster.service import MEMBER_SUSPECT_S
 from mainstem.ledger.brokers import Heartbeat
 
 
@@ -32,19 +32,19 @@ async def test_its_streams_have_other_leaders_until_it_reports_and_its_groups_wa
         heard, _ = cluster._heard[number]
         cluster._heard[number] = (heard, time.monotonic() - seconds)
 
-    silent_since(limits.MEMBER_SUSPECT_S)
+    silent_since(MEMBER_SUSPECT_S)
     await _beat(one)
     assert cluster._silent() == []  # nobody is expired yet
     assert {cluster.leader(stream) for stream in led} == {one.log.broker}
     assert {cluster.leader(stream, "nowhere") for stream in led} == {one.log.broker}
     assert cluster.leaders_state != before
     assert [cluster.coordinator("group", str(name)) for name in range(64)] == coordinators
-    one.log._committer.committed_at -= limits.MEMBER_SUSPECT_S  # its own commits do not get through either
+    one.log._committer.committed_at -= MEMBER_SUSPECT_S  # its own commits do not get through either
     cluster._silent()
     assert cluster.leaders_state == before
 
     await _beat(one)
-    silent_since(limits.MEMBER_SUSPECT_S)
+    silent_since(MEMBER_SUSPECT_S)
     await _beat(two)
     await one.log.barrier()
     cluster._silent()

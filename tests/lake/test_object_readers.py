@@ -16,6 +16,7 @@ from mainstem.lake import object_readers
 from mainstem.lake.object_readers import Content, open_pieces
 from mainstem.lake.store_access import STORE_ENV, with_own_options
 from mainstem.ports.commitlog.port import CommitLog, Piece
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
@@ -50,7 +51,7 @@ async def _read_outside(log: CommitLog, url: str, ranges: list[tuple[int, int]])
 
 async def test_a_worker_reads_of_a_bucket_log_what_its_broker_reads(tmp_path: Path, url: str) -> None:
     log = await BucketCommitLog.open(LocalObjectStore(tmp_path))
-    sizes = [10, 0, limits.BUCKET_INLINE_BYTES_MAX + 5, 3, limits.STORE_OBJECT_BYTES_MAX + 7, 100]
+    sizes = [10, 0, BUCKET_INLINE_BYTES_MAX + 5, 3, limits.STORE_OBJECT_BYTES_MAX + 7, 100]
     try:
         starts = [
             (await log.append(b"entry", [bytes([65 + number]) * size])).start
@@ -60,7 +61,7 @@ async def test_a_worker_reads_of_a_bucket_log_what_its_broker_reads(tmp_path: Pa
         ranges += [
             (2, 4),
             (starts[4] + limits.STORE_OBJECT_BYTES_MAX - 3, 6),
-            (5, limits.BUCKET_INLINE_BYTES_MAX),
+            (5, BUCKET_INLINE_BYTES_MAX),
         ]
         expected = [bytes(await asyncio.to_thread(log.read, 1, *one)) for one in ranges]
         assert await _read_outside(log, url, ranges) == expected

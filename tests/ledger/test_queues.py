@@ -437,7 +437,7 @@ def test_dealing_is_fair_and_leaves_nothing_that_somebody_wants(count: int) -> N
 
 
 def test_a_claim_gets_no_more_jobs_than_it_may_have_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CLAIM_BYTES_MAX", 100)
+    monkeypatch.setattr("mainstem.ledger.queues.CLAIM_BYTES_MAX", 100)
     writer = queue()
     writer.append_sizes(QUEUE, *[30] * 8)
     assert offsets_of(claim(writer, limit=8)) == [0, 1, 2]

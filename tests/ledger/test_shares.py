@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem import limits
 from mainstem.errors import (
     InvalidInput,
     LimitReached,
@@ -21,7 +20,7 @@ from mainstem.errors import (
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry
-from mainstem.ledger.group_settings import AlterGroupSettings
+from mainstem.ledger.group_settings import GROUP_SETTINGS_MAX, AlterGroupSettings
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.shares import (
     AcquireShare,
@@ -198,7 +197,7 @@ def test_commands_that_make_no_sense_are_refused(log: _Log) -> None:
     assert isinstance(log.acquire("a", first=-1), InvalidInput)
     assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, 1, _MOST, _ROOM)), InvalidInput)
     assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, _LOCK_MS, 0, _ROOM)), InvalidInput)
-    too_many = tuple((f"name{number}", "v") for number in range(limits.GROUP_SETTINGS_MAX + 1))
+    too_many = tuple((f"name{number}", "v") for number in range(GROUP_SETTINGS_MAX + 1))
     assert isinstance(log(AlterGroupSettings("g", too_many)), LimitReached)
     assert isinstance(log(AlterGroupSettings("", (("a", "b"),))), InvalidInput)
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.append import Appended
 from mainstem.broker.broker import Broker
 from mainstem.errors import OffsetOutOfRange, RecordsLost
@@ -131,7 +130,7 @@ async def test_offsets_follow_the_log_whatever_the_class(machine: Machine) -> No
 async def test_relaxed_appends_past_the_synced_ceiling_wait_for_a_sync(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CEILING_STEP_RECORDS", 8)
+    monkeypatch.setattr("mainstem.log.read.visibility.CEILING_STEP_RECORDS", 8)
     broker, port = await _opened(machine, "disk")
     await broker.append_values("t", [b"0"])
     await until(lambda: port.end == port.synced)
@@ -152,7 +151,7 @@ async def test_relaxed_appends_past_the_synced_ceiling_wait_for_a_sync(
 async def test_ceilings_are_raised_before_they_are_reached_and_double(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CEILING_STEP_RECORDS", 8)
+    monkeypatch.setattr("mainstem.log.read.visibility.CEILING_STEP_RECORDS", 8)
     broker, _ = await _opened(machine, "disk")
     seen = []
     for _ in range(60):

@@ -10,7 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import Closed
 from mainstem.ports.commitlog.local import log as local
 
@@ -81,6 +80,8 @@ def step_instead_of_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             await asyncio.sleep(0)
         return call(*args, **kwargs)
 
-    monkeypatch.setattr(limits, "SHORTCUT_SLOW_S", float("inf"))  # no real clock has a say
+    monkeypatch.setattr(
+        "mainstem.ports.commitlog.local.log.SHORTCUT_SLOW_S", float("inf")
+    )  # no real clock has a say
     monkeypatch.setattr(local, "SerialExecutor", lambda name: SteppedLane(randomness))
     monkeypatch.setattr(asyncio, "to_thread", to_thread)

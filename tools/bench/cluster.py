@@ -30,6 +30,7 @@ import psutil
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.open import open_store
 from tests.support.cluster import BrokerProcesses, broker_processes, eventually
@@ -109,8 +110,8 @@ async def _raw(url: str) -> float:
     best = 0.0
     for turn in range(_RAW_ROUNDS):
         began = time.perf_counter()
-        await asyncio.gather(*(put(f"{turn}-{lane}") for lane in range(limits.UPLOADS_IN_FLIGHT_MAX)))
-        size = _RAW_PUTS * limits.UPLOADS_IN_FLIGHT_MAX * len(content)
+        await asyncio.gather(*(put(f"{turn}-{lane}") for lane in range(UPLOADS_IN_FLIGHT_MAX)))
+        size = _RAW_PUTS * UPLOADS_IN_FLIGHT_MAX * len(content)
         best = max(best, size / (time.perf_counter() - began) / 1e6)
     return best
 

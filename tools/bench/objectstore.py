@@ -18,6 +18,7 @@ import uvloop
 from mainstem import limits
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.references import BUCKET_REFERENCE_BYTES_MIN
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
@@ -28,7 +29,7 @@ OBJECTS = 32
 AT_ONCE = 4
 SMALL_COMMITS = 400
 LARGE_BYTES = 96 * limits.MIB
-PACKED_BYTES, REFERRED_BYTES = 256 * limits.KIB, limits.BUCKET_REFERENCE_BYTES_MIN  # of a commit
+PACKED_BYTES, REFERRED_BYTES = 256 * limits.KIB, BUCKET_REFERENCE_BYTES_MIN  # of a commit
 _BUCKET = "bench"
 
 

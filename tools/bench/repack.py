@@ -23,6 +23,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.repack.read_ahead import REPACKED_READS_AHEAD
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog
@@ -45,7 +46,7 @@ LARGER = range(500, 516)  # of 4.5 MiB each
 READ_BYTES = 1 * limits.MIB
 BAR_MB_PER_S = 150.0
 _BUCKET = "bench"
-_AT_ONCE = limits.REPACKED_READS_AHEAD
+_AT_ONCE = REPACKED_READS_AHEAD
 _RAW_ROUNDS = 5
 
 # Everything is repacked and merged as soon as it can be.

@@ -40,7 +40,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound
+from mainstem.errors import GroupNotFound, MainstemError
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
@@ -51,6 +51,8 @@ from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
+
+CLOCK_CHECK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
+        self._clock_rounds = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, where the log is elsewhere
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
@@ -118,9 +120,9 @@ class Broker:
             log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
         )
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
-        self.diffs = Diffs(log, clock)
-        self.deletes = DeleteService(log, clock)
-        self.queues = QueueService(log, clock, random, self._topics)
+        self.diffs = Diffs(log, clock, self.streams)
+        self.deletes = DeleteService(log, clock, self.streams)
+        self.queues = QueueService(log, clock, random, self.streams, self._topics)
         self.routers = RouterService(
             log, clock, self.streams, self._topics, self.cluster, routers_max=options.routers_max
         )
@@ -215,6 +217,16 @@ class Broker:
         groups = Groups(self._log, clock or self._clock, options, peers=peers)
         self.cluster.on_change(groups.hand_over)
         return groups
+
+    @property
+    def position(self) -> int:
+        """How many commits are applied."""
+        return self._log.ledger.position
+
+    @property
+    def refusal(self) -> MainstemError | None:
+        """Why nothing more is written, if so."""
+        return self._log.refusal
 
     @property
     def last_position(self) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainstem import limits
 from mainstem.ledger.client_quotas import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
@@ -19,6 +18,10 @@ from mainstem.ledger.client_quotas import (
 )
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
+
+QUOTA_WINDOW_S = 10.0  # how far a client may exceed its rate before it is throttled
+QUOTA_THROTTLE_MS_MAX = 20_000  # of one throttle; less than the request timeout of clients
+QUOTA_METERS_KEPT = 100_000  # of clients seen recently
 
 __all__ = [
     "CONSUMER_BYTE_RATE",
@@ -46,13 +49,13 @@ class Meter:
     def __init__(self, rate: float, clock: Clock) -> None:
         self.rate = rate  # bytes a second, or percent
         self._clock = clock
-        self._allowance = rate * limits.QUOTA_WINDOW_S
+        self._allowance = rate * QUOTA_WINDOW_S
         self._at = clock.monotonic()
 
     @property
     def burst(self) -> int:
         """The most that may be moved at once without being held back."""
-        return max(int(self.rate * limits.QUOTA_WINDOW_S), 1)
+        return max(int(self.rate * QUOTA_WINDOW_S), 1)
 
     def take(self, size: float) -> int:
         """Count bytes that were moved, or hundredths of seconds that were spent. Returns for how many milliseconds
@@ -60,38 +63,39 @@ class Meter:
         now = self._clock.monotonic()
         earned = (now - self._at) * self.rate
         self._at = now
-        self._allowance = min(self._allowance + earned, self.rate * limits.QUOTA_WINDOW_S) - size
+        self._allowance = min(self._allowance + earned, self.rate * QUOTA_WINDOW_S) - size
         if self._allowance >= 0:
             return 0
-        return int(min(-self._allowance / self.rate * 1000 + 1, limits.QUOTA_THROTTLE_MS_MAX))
+        return int(min(-self._allowance / self.rate * 1000 + 1, QUOTA_THROTTLE_MS_MAX))
 
 
 class ClientQuotaService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
-        self.held = log.ledger.client_quotas  # empty: nobody is held back
+        self._quotas = log.ledger.client_quotas
+        self.held = self._quotas.rows  # empty: nobody is held back
         self._clock = clock
         self._meters: dict[_Key, Meter] = {}
         self._found: dict[_Key, Meter | None] = {}  # by client, as long as no quota changes
         self._state = 0
 
     def all(self) -> list[ClientQuota]:
-        return list(self.held)
+        return list(self._quotas)
 
     async def alter(self, command: AlterClientQuota, *, dry_run: bool = False) -> None:
         """Raises InvalidInput, LimitReached. `dry_run` does nothing more."""
         if not dry_run:
             await self._log.propose(command)
             return
-        refusal = self.held.refusal(command)
+        refusal = self._quotas.refusal(command)
         if refusal is not None:
             raise refusal
 
     def meter(self, key: str, user: str, client: str | None) -> Meter | None:
         """What counts against the limit that holds for a client. None: it has none."""
-        if self.held.digest != self._state or len(self._found) >= limits.QUOTA_METERS_KEPT:
+        if self._quotas.digest != self._state or len(self._found) >= QUOTA_METERS_KEPT:
             self._found.clear()
-            self._state = self.held.digest
+            self._state = self._quotas.digest
         asked = (key, user, client)
         if asked not in self._found:
             self._found[asked] = self._meter(key, user, client or _DEFAULT)
@@ -99,7 +103,7 @@ class ClientQuotaService:
 
     def _meter(self, key: str, user: str, client: str) -> Meter | None:
         for entity in _precedence(user, client):
-            rate = self.held.get(entity).get(key)
+            rate = self._quotas.get(entity).get(key)
             if rate is None:
                 continue
             shared = (
@@ -110,7 +114,7 @@ class ClientQuotaService:
             meter = self._meters.pop(shared, None) or Meter(rate, self._clock)
             meter.rate = rate
             self._meters[shared] = meter  # the last used stand at the end
-            if len(self._meters) > limits.QUOTA_METERS_KEPT:
+            if len(self._meters) > QUOTA_METERS_KEPT:
                 del self._meters[next(iter(self._meters))]
             return meter
         return None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.config import TopicConfig
@@ -87,9 +87,10 @@ class DiffPage:
 
 
 class Diffs:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
 
@@ -169,9 +170,9 @@ class Diffs:
             asked = left * page.stored_each + _READ_BYTES_MIN
         else:
             asked = self._bytes_to_read(stream, left, wanted.max_bytes - page.bytes)
-        chunk = self._log.streams.of(stream).read_cached(stream, at, asked)
+        chunk = self._streams.read_cached(stream, at, asked, View.COMMITTED)
         if chunk is None:
-            chunk = await self._log.streams.of(stream).read(stream, at, asked)
+            chunk = await self._streams.read(stream, at, asked, view=View.COMMITTED)
         batches: Sequence[memoryview] = chunk.batches
         if len(batches) > _MANY_SLICES:
             batches = [memoryview(b"".join(batches))]

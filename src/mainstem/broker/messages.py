@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
@@ -19,6 +19,10 @@ from mainstem.records.decoding import StoredRecord, decode_records
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
+
+MESSAGES_SCANNED_MAX = 20_000  # records scanned for one page
+MESSAGES_READ_BYTES_MAX = 16 * limits.MIB  # read for one page
+MESSAGES_CHUNK_BYTES = 512 * limits.KIB
 
 Loss = tuple[int, int, str]  # from, to, why
 
@@ -77,9 +81,7 @@ class Messages:
         found: list[StoredRecord] = []
         page = MessagePage(floors.start, floors.end, at, at)
         width = limit
-        while (
-            len(found) < limit and page.before > floors.start and page.scanned < limits.MESSAGES_SCANNED_MAX
-        ):
+        while len(found) < limit and page.before > floors.start and page.scanned < MESSAGES_SCANNED_MAX:
             window = MessagePage(
                 floors.start, floors.end, max(floors.start, page.before - width), page.before
             )
@@ -90,7 +92,7 @@ class Messages:
             page.lost = window.lost + page.lost
             found = window.records + found
             page.before = low
-            width = min(2 * width, limits.MESSAGES_SCANNED_MAX)
+            width = min(2 * width, MESSAGES_SCANNED_MAX)
         if len(found) > limit:
             found = found[-limit:]
             page.before = found[0].offset
@@ -115,12 +117,12 @@ class Messages:
         while (
             page.from_offset < end
             and len(page.records) < limit
-            and page.scanned < limits.MESSAGES_SCANNED_MAX
-            and read_bytes < limits.MESSAGES_READ_BYTES_MAX
+            and page.scanned < MESSAGES_SCANNED_MAX
+            and read_bytes < MESSAGES_READ_BYTES_MAX
         ):
             at = page.from_offset
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.MESSAGES_CHUNK_BYTES)
+                chunk = await self._broker.streams.read(stream, at, MESSAGES_CHUNK_BYTES, view=View.COMMITTED)
             except RecordsLost as loss:
                 page.lost.append((at, min(loss.end, end), loss.reason))
                 page.from_offset = min(loss.end, end)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
-from mainstem import limits
 from mainstem.api.server import (
     OutputReport,
     OutputStatus,
@@ -16,6 +15,7 @@ from mainstem.api.server import (
     Position,
 )
 from mainstem.broker.report_store import ReceivedReport, ReportStore
+from mainstem.broker.streams import find_stream
 from mainstem.errors import MainstemError
 from mainstem.ledger.reports import PIPELINE
 from mainstem.metrics import Labels, Metric
@@ -23,6 +23,9 @@ from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:  # clients import this module for its structs, and need no log for that
     from mainstem.log.log import Log
+
+PIPELINE_SILENT_MS = 60_000  # a running pipeline without a report for this long is called silent
+PIPELINE_KEPT_MS = 86_400_000  # after this, its last report is deleted
 
 
 class PipelineReports:
@@ -38,13 +41,13 @@ class PipelineReports:
 
     def pipelines(self) -> list[PipelineStatus]:
         """Those heard of lately, by name."""
-        kept = self._told.heard(self._clock.now_ms() - limits.PIPELINE_KEPT_MS)
+        kept = self._told.heard(self._clock.now_ms() - PIPELINE_KEPT_MS)
         return [self._status(heard) for _, heard in sorted(kept.items())]
 
     def _status(self, heard: ReceivedReport[PipelineReport]) -> PipelineStatus:
         report = heard.report
         at_work = report.state in ("starting", "running")
-        silent = at_work and heard.heard_ms < self._clock.now_ms() - limits.PIPELINE_SILENT_MS
+        silent = at_work and heard.heard_ms < self._clock.now_ms() - PIPELINE_SILENT_MS
         return PipelineStatus(
             report.pipeline,
             report.run,
@@ -70,9 +73,9 @@ class PipelineReports:
     def _behind(self, position: Position) -> int:
         """As of now, so that it grows while a pipeline is silent. A topic that is gone has nothing left to read."""
         topic = self._log.ledger.topics.get(position.topic)
-        if topic is None or position.partition >= len(topic.streams):
+        stream = find_stream(topic, position.partition)
+        if stream < 0:
             return 0
-        stream = topic.streams[position.partition]
         try:
             start = self._log.streams.of(stream).bounds(stream)[0]
             return max(0, self._log.streams.of(stream).stable_end(stream) - max(position.offset, start))

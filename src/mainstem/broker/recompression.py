@@ -20,6 +20,8 @@ from mainstem.records.compression import CODECS, Codec, codec_id
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
 
+RECOMPRESSED_INLINE_BYTES_MAX = 4 * limits.KIB  # a slice up to this size is recompressed on the event loop
+
 
 @dataclass(slots=True)
 class _AppendQueue:
@@ -85,7 +87,7 @@ def _heavy(batches: Slice, config: TopicConfig) -> bool:
     if codec is None:
         return False
     differing = [header for header in walk(batches) if header.codec_id != codec_id(codec)]
-    if len(batches) > limits.RECOMPRESSED_INLINE_BYTES_MAX:
+    if len(batches) > RECOMPRESSED_INLINE_BYTES_MAX:
         return bool(differing)
     return any(header.codec_id for header in differing)
 

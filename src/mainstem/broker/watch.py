@@ -21,6 +21,9 @@ from mainstem.broker.topics.activity import Activity
 from mainstem.errors import Closed, NotFound
 from mainstem.ledger.topics import Topic
 
+WATCH_PAGES_MAX = 16  # pages being read or sent at once, which bounds their memory
+WATCH_HANDED_PER_TURN = 64  # watchers that get a page before the event loop runs other work
+
 _log = events.named("watch")
 
 _PAGE_EFFORT = 16  # whoever gets a page first has it encoded, which costs as much as so many deliveries
@@ -347,7 +350,7 @@ class WatchService:
     # Reading
 
     def _read_due(self) -> None:
-        while self._due and len(self._reads) + len(self._page_deliveries) < limits.WATCH_PAGES_MAX:
+        while self._due and len(self._reads) + len(self._page_deliveries) < WATCH_PAGES_MAX:
             group = self._due.popleft()
             group.due = False
             if not group.places:
@@ -412,7 +415,7 @@ class WatchService:
 
     def _hand_out(self) -> None:
         """Give a bounded number of watchers their page: others on this loop want their turn as well."""
-        room = limits.WATCH_HANDED_PER_TURN
+        room = WATCH_HANDED_PER_TURN
         while self._page_deliveries and room > 0:
             page_delivery = self._page_deliveries[0]
             given = page_delivery.places[-room:]

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+ACCESS_RULES_MAX = 100_000
+ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
 
 _RESOURCE_TYPES = range(2, 7)
 _PATTERN_TYPES = (3, 4)
@@ -69,8 +71,8 @@ class AccessRules(Section[list[AccessRule]]):
             if wrong is not None:
                 return InvalidInput(wrong)
         added = {rule for rule in command.rules if rule not in self._rules}
-        if len(self._rules) + len(added) > limits.ACCESS_RULES_MAX:
-            return LimitReached(f"there may be at most {limits.ACCESS_RULES_MAX} access rules")
+        if len(self._rules) + len(added) > ACCESS_RULES_MAX:
+            return LimitReached(f"there may be at most {ACCESS_RULES_MAX} access rules")
         for rule in added:
             self._rules.put(rule, rule)
         return AccessRulesChanged(tuple(sorted(added)))
@@ -107,6 +109,6 @@ def fault(rule: AccessRule) -> str | None:
     if not rule.host or not rule.resource_name:
         return "a rule needs a host and a resource name; * means all"
     words = (rule.resource_name, rule.principal, rule.host)
-    if any(len(word) > limits.ACCESS_RULE_CHARS_MAX for word in words):
-        return f"the names in a rule have at most {limits.ACCESS_RULE_CHARS_MAX} characters each"
+    if any(len(word) > ACCESS_RULE_CHARS_MAX for word in words):
+        return f"the names in a rule have at most {ACCESS_RULE_CHARS_MAX} characters each"
     return None

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
+
+COMMIT_IDS_KEPT_PER_BROKER = 1024
 
 _BROKERS = 1 << 32  # broker numbers fit 32 bits
 
@@ -119,7 +120,7 @@ class Membership:
     node: str
     halted: bool = False
     last_commit_id: int = -1
-    commit_ids: deque[int] = field(default_factory=lambda: deque(maxlen=limits.COMMIT_IDS_KEPT_PER_BROKER))
+    commit_ids: deque[int] = field(default_factory=lambda: deque(maxlen=COMMIT_IDS_KEPT_PER_BROKER))
 
     @property
     def digest(self) -> int:
@@ -178,7 +179,7 @@ class Brokers(Section[list[BrokerState]]):
         if first_id == last_id:
             member.commit_ids.append(last_id)
         else:
-            kept = limits.COMMIT_IDS_KEPT_PER_BROKER
+            kept = COMMIT_IDS_KEPT_PER_BROKER
             member.commit_ids.extend(range(max(first_id, last_id + 1 - kept), last_id + 1))
         member.last_commit_id = last_id
         return Admission.APPLY

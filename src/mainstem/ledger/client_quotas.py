@@ -11,6 +11,9 @@ from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+CLIENT_QUOTAS_MAX = 100_000  # users, client ids and pairs of them with a quota
+QUOTA_RATE_MAX = float(1 << 63)  # what clients send for "unlimited"
+
 PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes a second
 CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes a second
 REQUEST_PERCENTAGE = "request_percentage"  # of one core's time; may be over 100
@@ -47,6 +50,7 @@ class ClientQuotas(Section[list[ClientQuota]]):
 
     def __init__(self) -> None:
         self._quotas: Keyed[_Rank, ClientQuota] = Keyed(fields_hash("client quota"))
+        self.rows = self._quotas.rows
 
     def __len__(self) -> int:
         return len(self._quotas)
@@ -65,7 +69,7 @@ class ClientQuotas(Section[list[ClientQuota]]):
         if wrong is not None:
             return InvalidInput(wrong)
         return (
-            self._quotas.refusal(_rank(command.entity), limits.CLIENT_QUOTAS_MAX, "entities with quotas")
+            self._quotas.refusal(_rank(command.entity), CLIENT_QUOTAS_MAX, "entities with quotas")
             if command.put
             else None
         )
@@ -117,6 +121,6 @@ def _fault(command: AlterClientQuota) -> str | None:
     if len(keys) != len(set(keys)):
         return "a request changes a quota twice"
     for key, value in command.put:
-        if not 0 < value <= limits.QUOTA_RATE_MAX:  # false for NaN
-            return f"{key} is above 0 and at most {limits.QUOTA_RATE_MAX:.0f}, not {value}"
+        if not 0 < value <= QUOTA_RATE_MAX:  # false for NaN
+            return f"{key} is above 0 and at most {QUOTA_RATE_MAX:.0f}, not {value}"
     return None

@@ -9,6 +9,8 @@ from mainstem.errors import CredentialNotFound, InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+SCRAM_CREDENTIALS_MAX = 100_000
+
 KEY_BYTES = {1: 32, 2: 64}  # by mechanism: SCRAM-SHA-256, SCRAM-SHA-512
 
 
@@ -60,7 +62,7 @@ class Credentials(Section[list[Credential]]):
         if wrong is not None:
             return InvalidInput(wrong)
         key = command.user, command.mechanism
-        full = self._credentials.refusal(key, limits.SCRAM_CREDENTIALS_MAX, "credentials")
+        full = self._credentials.refusal(key, SCRAM_CREDENTIALS_MAX, "credentials")
         if full is not None:
             return full
         credential = Credential(

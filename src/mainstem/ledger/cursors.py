@@ -23,6 +23,8 @@ from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
 
+CURSORS_MAX = 4_000_000  # (group, stream) pairs
+
 
 class CommitOffsets(Command, frozen=True, tag=30):
     """A group's positions: (stream, next offset to read, metadata)."""
@@ -152,7 +154,7 @@ class Cursors(Section[CursorsState]):
             if len(metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
                 return TooLarge(f"cursor metadata is at most {limits.CURSOR_METADATA_BYTES_MAX} bytes")
         fresh = {stream for stream, _, _ in command.offsets if self.get(command.group, stream) is None}
-        return _too_many() if self.count + len(fresh) > limits.CURSORS_MAX else None
+        return _too_many() if self.count + len(fresh) > CURSORS_MAX else None
 
     def put_checked(self, group: str, stream: int, cursor: Cursor) -> None:
         """A position of a transaction that commits, checked when it was given. The number of cursors may be
@@ -195,7 +197,7 @@ class Cursors(Section[CursorsState]):
         if command.limit < 1:
             return InvalidInput(f"a take of {command.limit} records: ask for at least one")
         cursor = self.get(command.group, command.stream)
-        if cursor is None and self.count >= limits.CURSORS_MAX:
+        if cursor is None and self.count >= CURSORS_MAX:
             return _too_many()
         start = self._streams.start(command.stream)
         ranges = self._next_live(command.stream, max(start, cursor.offset if cursor else 0), command.limit)
@@ -279,4 +281,4 @@ def _bad_group(group: str) -> InvalidName | None:
 
 
 def _too_many() -> LimitReached:
-    return LimitReached(f"there are {limits.CURSORS_MAX} cursors, the most there may be: delete some groups")
+    return LimitReached(f"there are {CURSORS_MAX} cursors, the most there may be: delete some groups")

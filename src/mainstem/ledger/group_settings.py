@@ -11,6 +11,9 @@ from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+GROUP_SETTINGS_MAX = 64
+GROUPS_WITH_SETTINGS_MAX = 100_000
+
 
 class AlterGroupSettings(Command, frozen=True, tag=135):
     """Set some settings of a group and remove others; the rest stay."""
@@ -53,10 +56,10 @@ class GroupSettings(Section[list[GroupSettingsState]]):
         values = {**self.get(group), **dict(command.put)}
         for name in command.removed:
             values.pop(name, None)
-        if len(values) > limits.GROUP_SETTINGS_MAX:
-            return LimitReached(f"a group has at most {limits.GROUP_SETTINGS_MAX} settings")
+        if len(values) > GROUP_SETTINGS_MAX:
+            return LimitReached(f"a group has at most {GROUP_SETTINGS_MAX} settings")
         full = (
-            self._settings.refusal(group, limits.GROUPS_WITH_SETTINGS_MAX, "groups with settings")
+            self._settings.refusal(group, GROUPS_WITH_SETTINGS_MAX, "groups with settings")
             if values
             else None
         )

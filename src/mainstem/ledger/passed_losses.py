@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mainstem import limits
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.intervals import SOURCE_TRIM
+
+PASSED_LOSSES_MAX = 128  # lost ranges of a stream that deletes passed over; beyond it, the oldest are merged
 
 Loss = tuple[int, int, str]  # start, end, reason: half-open, as in Holes
 
@@ -57,7 +58,7 @@ class PassedLosses:
 
     def _put(self, stream: int, losses: list[Loss]) -> None:
         old = self._by_stream.pop(stream, [])
-        while len(losses) > limits.PASSED_LOSSES_MAX:
+        while len(losses) > PASSED_LOSSES_MAX:
             # The lowest two become one: better to tell of too much than of too little.
             (start, _, first), (_, end, second) = losses[:2]
             losses[:2] = [(start, end, second if first == SOURCE_TRIM else first)]

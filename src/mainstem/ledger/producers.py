@@ -21,6 +21,8 @@ from mainstem.ledger.digest import MASK, Words, hash_columns, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
 
+PRODUCERS_MAX = 1_000_000
+
 
 class AllocateProducer(Command, frozen=True, tag=20):
     """A new idempotent producer id; the ledger counts them."""
@@ -166,7 +168,7 @@ class Producers(Section[ProducersState]):
         self._dirty[slot] = 1
 
     def _take_slot(self, key: int, producer: int, stream: int, epoch: int) -> int:
-        if len(self._slots) >= limits.PRODUCERS_MAX:
+        if len(self._slots) >= PRODUCERS_MAX:
             self._forget(next(iter(self._slots)))
         if self._free:
             slot = self._free.pop()

@@ -22,6 +22,8 @@ from mainstem.ledger.section import Command, Moment, Section, admits_append, app
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
+CLAIM_BYTES_MAX = 64 * limits.MIB  # of one claim, by the average size of the queue's jobs
+
 
 class Claim(Command, frozen=True, tag=70):
     """Lease the next jobs of a queue: (node, most jobs, lease ms, token), served one job each in turn."""
@@ -363,7 +365,7 @@ class Queues(Section[list[LeasesState]]):
     def _affordable(self, stream: int) -> int:
         """How many jobs of average size fit into what one claimer may get at once; one at least."""
         records, size = int(self._streams.records[stream]), int(self._streams.bytes[stream])
-        return max(1, limits.CLAIM_BYTES_MAX * records // size) if size else limits.CLAIM_JOBS_MAX
+        return max(1, CLAIM_BYTES_MAX * records // size) if size else limits.CLAIM_JOBS_MAX
 
     def _live(self, stream: int, offset: int) -> Iterator[tuple[int, int]]:
         streams = self._streams

@@ -21,6 +21,8 @@ from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+REPACKED_FILES_PER_ROUND_MAX = 10_000
+
 
 class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
     """One object of the store. It holds places from (stream, offset) up to where the next one of its round begins."""
@@ -100,6 +102,7 @@ class RepackedObjects(Section[RepackedState]):
 
     def __init__(self) -> None:
         self.frontier = 0  # the log's own objects serve from this number on
+        self.rounds: list[RepackRound] = []  # in the order of the log's objects
         self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
         self._issued = 0  # file numbers given out
         self._files: dict[int, RepackedFile] = {}  # by number
@@ -107,11 +110,6 @@ class RepackedObjects(Section[RepackedState]):
         self._garbage: Keyed[str, str] = Keyed(_garbage_hash)
 
     # Reads
-
-    @property
-    def rounds(self) -> list[RepackRound]:
-        """In the order of the log's objects."""
-        return list(self._rounds)
 
     def file(self, number: int) -> RepackedFile | None:
         """The file of this number, if a round still names it."""
@@ -175,11 +173,13 @@ class RepackedObjects(Section[RepackedState]):
 
     def _add(self, one: RepackRound) -> None:
         self._rounds.put(one.first, one)
+        self.rounds = list(self._rounds)
         self._files.update(enumerate(one.files, one.number))
         self._keys.update(one.keys)
 
     def _remove(self, one: RepackRound) -> None:
         self._rounds.pop(one.first)
+        self.rounds = list(self._rounds)
         for number in range(one.number, one.number + len(one.files)):
             del self._files[number]
         self._keys.difference_update(one.keys)
@@ -207,7 +207,7 @@ class RepackedObjects(Section[RepackedState]):
 def _bad_command(command: PublishRepack) -> InvalidInput | None:
     if not 0 <= command.first < command.end <= FIRST_NUMBER:
         return InvalidInput(f"objects {command.first} to {command.end} are no range of the log's objects")
-    if len(command.files) > limits.REPACKED_FILES_PER_ROUND_MAX:
+    if len(command.files) > REPACKED_FILES_PER_ROUND_MAX:
         return InvalidInput(f"a round of {len(command.files)} files is too large")
     for file in command.files:
         if not file.key.startswith(REPACKED) or len(file.key) > limits.OBJECT_KEY_CHARS_MAX:

@@ -28,6 +28,8 @@ from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
 
+SHARES_MAX = 100_000  # partitions that share groups read, counted for each group
+
 
 class Verdict(IntEnum):
     """What became of a record that a member had; the first five are Kafka's numbers."""
@@ -366,8 +368,8 @@ class Shares(Section[list[ShareState]]):
         known = self._shares.get(group, {})
         wanted = [row for row in dict(command.starts).items() if command.reset or row[0] not in known]
         added = sum(stream not in known for stream, _ in wanted)
-        if self._count + added > limits.SHARES_MAX:
-            return LimitReached(f"share groups read at most {limits.SHARES_MAX} partitions between them")
+        if self._count + added > SHARES_MAX:
+            return LimitReached(f"share groups read at most {SHARES_MAX} partitions between them")
         for stream, offset in wanted:
             self._put(Share(group, stream, offset))
         return SharesChanged(len(wanted))

@@ -19,6 +19,10 @@ from mainstem.ledger.keyed import LatestByKey
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.transactions import InitProducer, Marked, Transactions
 
+SINKS_MAX = 100_000  # queries that write batches, each with its last batch number
+SINK_ATTEMPTS_MAX = 100_000  # attempts at tasks of one batch before it is committed
+SINK_NAME_CHARS_MAX = 200
+
 
 class BeginSinkTask(Command, frozen=True, tag=110):
     """Give an attempt at a task of a batch its transaction. What other runs of the query left open is aborted."""
@@ -159,13 +163,13 @@ class Sinks(Section[list[SinkState]]):
             return SinkTaskBegun("", -1, -1, True, ())
         if known is not None and command.run == known.given_up:
             return _taken_over(command.query)
-        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        full = self._by_query.refusal(command.query, SINKS_MAX, "queries that write")
         if full is not None:
             return full
         other_run = known is not None and known.run != command.run
         attempts = known.attempts if known is not None and not other_run else {}
-        if command.attempt not in attempts and len(attempts) >= limits.SINK_ATTEMPTS_MAX:
-            return LimitReached(f"a batch is written by at most {limits.SINK_ATTEMPTS_MAX} task attempts")
+        if command.attempt not in attempts and len(attempts) >= SINK_ATTEMPTS_MAX:
+            return LimitReached(f"a batch is written by at most {SINK_ATTEMPTS_MAX} task attempts")
         id = transactional_id(command.query, command.run, command.attempt)
         started = self._transactions.initialise(InitProducer(id, command.timeout_ms), now)
         if isinstance(started, MainstemError):
@@ -188,7 +192,7 @@ class Sinks(Section[list[SinkState]]):
             marked = self._abort_open(known, now.time_ms) if known.run == command.run else []
             self._changed(known, now.time_ms)
             return SinkBatchCommitted(True, tuple(marked))
-        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        full = self._by_query.refusal(command.query, SINKS_MAX, "queries that write")
         if full is not None:
             return full
         broken = self._bad_commit(known, command)
@@ -317,9 +321,9 @@ def _taken_over(query: str) -> ProducerFenced:
 
 def _bad_names(*names: str) -> InvalidInput | None:
     for name in names:
-        if not 1 <= len(name) <= limits.SINK_NAME_CHARS_MAX or "/" in name:
+        if not 1 <= len(name) <= SINK_NAME_CHARS_MAX or "/" in name:
             return InvalidInput(
-                f"{name[:64]!r} names no query, run or attempt: 1 to {limits.SINK_NAME_CHARS_MAX} characters, "
+                f"{name[:64]!r} names no query, run or attempt: 1 to {SINK_NAME_CHARS_MAX} characters, "
                 "none of them a slash"
             )
     return None

@@ -35,6 +35,12 @@ from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
+NAMESPACES_MAX = 10_000
+NAMESPACE_CHARS_MAX = 2_048  # all levels together
+TABLES_MAX = 100_000
+NAMESPACE_PROPERTIES_CHARS_MAX = 64 * limits.KIB  # of one namespace, names and values
+TABLE_SNAPSHOTS_HELD_MAX = 10_000  # of a topic's table; its publisher keeps far fewer
+
 
 class CreateNamespace(Command, frozen=True, tag=100):
     """Levels are joined by U+001F, as Iceberg clients send them."""
@@ -205,7 +211,7 @@ class Tables(Section[TablesState]):
             return refusal
         if self.properties(command.namespace) is not None:
             return NamespaceExists(command.namespace)
-        full = self._namespaces.refusal(command.namespace, limits.NAMESPACES_MAX, "namespaces")
+        full = self._namespaces.refusal(command.namespace, NAMESPACES_MAX, "namespaces")
         if full is not None:
             return full
         self._put_namespace(command.namespace, dict(command.properties))
@@ -259,7 +265,7 @@ class Tables(Section[TablesState]):
             each.table_id == command.table_id for each in self._tables.unordered()
         ):
             return InvalidInput("a table needs 16 bytes of its own as its id")
-        full = self._tables.refusal((command.namespace, command.name), limits.TABLES_MAX, "tables")
+        full = self._tables.refusal((command.namespace, command.name), TABLES_MAX, "tables")
         if full is not None:
             return full
         self._put(
@@ -350,7 +356,7 @@ class Tables(Section[TablesState]):
         topic = self._topics.by_id(table.topic_id)
         if commit.changes and topic is None:
             return InvalidInput(f"table {commit.name!r} does not belong to a topic")
-        if len(table.snapshots) + len(commit.added_snapshots) > limits.TABLE_SNAPSHOTS_HELD_MAX:
+        if len(table.snapshots) + len(commit.added_snapshots) > TABLE_SNAPSHOTS_HELD_MAX:
             return LimitReached(f"table {commit.name!r} holds {len(table.snapshots)} snapshots: expire some")
         return self._bad_changes(table, commit, topic)
 
@@ -450,8 +456,8 @@ class Tables(Section[TablesState]):
 
 
 def _bad_namespace(namespace: str) -> MainstemError | None:
-    if len(namespace) > limits.NAMESPACE_CHARS_MAX:
-        return InvalidName(f"a namespace has up to {limits.NAMESPACE_CHARS_MAX} characters in all")
+    if len(namespace) > NAMESPACE_CHARS_MAX:
+        return InvalidName(f"a namespace has up to {NAMESPACE_CHARS_MAX} characters in all")
     for level in namespace.split("\x1f"):
         refusal = _bad_level(level)
         if refusal:
@@ -478,8 +484,8 @@ def _bad_location(location: str) -> InvalidInput | None:
 
 def _bad_properties(properties: dict[str, str]) -> MainstemError | None:
     size = sum(len(name) + len(value) for name, value in properties.items())
-    if size <= limits.NAMESPACE_PROPERTIES_CHARS_MAX:
+    if size <= NAMESPACE_PROPERTIES_CHARS_MAX:
         return None
     return InvalidInput(
-        f"the properties of a namespace may have {limits.NAMESPACE_PROPERTIES_CHARS_MAX} characters in all, not {size}"
+        f"the properties of a namespace may have {NAMESPACE_PROPERTIES_CHARS_MAX} characters in all, not {size}"
     )

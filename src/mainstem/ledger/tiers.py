@@ -12,11 +12,12 @@ from enum import IntEnum
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached, StalePlan
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+TIERS_MAX = 1_000_000  # objects of a local log in an object store
 
 TOKEN_BYTES = 16
 _OBJECTS = 1 << 40  # numbers of the log's own objects stay below
@@ -109,7 +110,7 @@ class Tiers(Section[list[Tier]]):
         key = command.object, command.token
         if key in self._tiers:
             return StalePlan(f"object {command.object} is leaving the store under this token")
-        full = self._tiers.refusal(key, limits.TIERS_MAX, "objects in the store")
+        full = self._tiers.refusal(key, TIERS_MAX, "objects in the store")
         if full is not None:
             return full
         self._put(Tier(command.object, command.token, command.size_bytes))

@@ -37,6 +37,12 @@ from mainstem.ledger.producers import Producers
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
+TRANSACTIONAL_IDS_MAX = 100_000
+TRANSACTIONAL_ID_CHARS_MAX = 1024
+TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
+TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
+TRANSACTION_OFFSETS_MAX = 100_000
+
 
 class InitProducer(Command, frozen=True, tag=50):
     """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted."""
@@ -252,7 +258,7 @@ class Transactions(Section[list[TransactionState]]):
 
     def _has_room(self, one: Transaction, streams: Iterable[int]) -> bool:
         known = one.streams if one.open else {}
-        return len(known.keys() | set(streams)) <= limits.TRANSACTION_STREAMS_MAX
+        return len(known.keys() | set(streams)) <= TRANSACTION_STREAMS_MAX
 
     # Commands
 
@@ -280,10 +286,9 @@ class Transactions(Section[list[TransactionState]]):
         return ProducerInitialised(one.producer, one.epoch, marked)
 
     def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
-        if not 1 <= len(command.id) <= limits.TRANSACTIONAL_ID_CHARS_MAX:
+        if not 1 <= len(command.id) <= TRANSACTIONAL_ID_CHARS_MAX:
             return InvalidInput(
-                f"a transactional id has 1 to {limits.TRANSACTIONAL_ID_CHARS_MAX} characters, "
-                f"not {len(command.id)}"
+                f"a transactional id has 1 to {TRANSACTIONAL_ID_CHARS_MAX} characters, not {len(command.id)}"
             )
         if not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             return InvalidTransactionTimeout(
@@ -292,7 +297,7 @@ class Transactions(Section[list[TransactionState]]):
             )
         one = self._by_id.get(command.id)
         if one is None:
-            return self._by_id.refusal(command.id, limits.TRANSACTIONAL_IDS_MAX, "transactional ids")
+            return self._by_id.refusal(command.id, TRANSACTIONAL_IDS_MAX, "transactional ids")
         latest = command.producer == one.producer and command.epoch == one.epoch
         if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
@@ -322,7 +327,7 @@ class Transactions(Section[list[TransactionState]]):
             if self._streams.ephemeral(stream):
                 return InvalidInput("an ephemeral topic takes no part in transactions")
         if not self._has_room(one, command.streams):
-            return LimitReached(f"a transaction has at most {limits.TRANSACTION_STREAMS_MAX} partitions")
+            return LimitReached(f"a transaction has at most {TRANSACTION_STREAMS_MAX} partitions")
         self._begin(one, now.time_ms)
         one.streams.update(dict.fromkeys(command.streams))
         return TransactionJoined(len(one.streams))
@@ -379,8 +384,8 @@ class Transactions(Section[list[TransactionState]]):
             )
         wrong = self._cursors.refusal(CommitOffsets(command.group, command.offsets, command.leader_epochs))
         held = sum(map(len, one.offsets.values()))
-        if wrong is None and held + len(command.offsets) > limits.TRANSACTION_OFFSETS_MAX:
-            return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
+        if wrong is None and held + len(command.offsets) > TRANSACTION_OFFSETS_MAX:
+            return LimitReached(f"a transaction commits at most {TRANSACTION_OFFSETS_MAX} offsets")
         return wrong
 
     @applies(EndTransaction)
@@ -600,8 +605,8 @@ def _bad_group(one: Transaction, group: str) -> InvalidInput | LimitReached | No
     """Why a group's offsets cannot become part of the present or next transaction."""
     if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
         return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
-    if one.open and group not in one.offsets and len(one.offsets) >= limits.TRANSACTION_GROUPS_MAX:
-        return LimitReached(f"a transaction has at most {limits.TRANSACTION_GROUPS_MAX} groups")
+    if one.open and group not in one.offsets and len(one.offsets) >= TRANSACTION_GROUPS_MAX:
+        return LimitReached(f"a transaction has at most {TRANSACTION_GROUPS_MAX} groups")
     return None
 
 

@@ -56,6 +56,8 @@ from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
 
+FULL_DISK_RETRY_S = 0.5  # retry interval of a start on a full disk
+
 _log = logging.getLogger("mainstem.log")
 
 SaveAt = Callable[[int], Awaitable[None]]
@@ -285,7 +287,7 @@ class Log:
 
     async def _boot_when_space_returns(self, boot: Boot, recovered: RecoveredLog) -> None:
         while True:
-            await asyncio.sleep(limits.FULL_DISK_RETRY_S)
+            await asyncio.sleep(FULL_DISK_RETRY_S)
             try:
                 booted: Booted = await self._committer.propose_held(boot)
             except NoSpace:

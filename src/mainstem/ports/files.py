@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import limits
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, MainstemError, NoSpace, invariant
 from mainstem.ports.commitlog.port import Buffer
+
+IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _UNUSABLE = {
@@ -46,7 +47,7 @@ class File(Protocol):
     def path(self) -> Path: ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write at most `limits.IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
+        """Write at most `IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
         ...
 
     def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
@@ -257,7 +258,7 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
     pending = list(buffers)
     first = 0
     while first < len(pending):
-        batch = pending[first : first + limits.IOVECS_MAX]
+        batch = pending[first : first + IOVECS_MAX]
         written = file.pwritev(batch, offset)
         invariant(written > 0 or not any(map(len, batch)), "a write without an error makes progress")
         offset += written

@@ -13,6 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
+from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
 from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage, opened
@@ -361,9 +363,9 @@ async def test_a_request_that_would_take_too_much_memory_ends_its_connection(kaf
 
 
 async def test_unknown_topics_fill_pages_too(wire: Wire) -> None:
-    names = [{"name": f"none-{index:05}"} for index in range(limits.KAFKA_DESCRIBED_PARTITIONS_MAX + 5)]
+    names = [{"name": f"none-{index:05}"} for index in range(KAFKA_DESCRIBED_PARTITIONS_MAX + 5)]
     answer = await _ask(wire, 75, topics=names, response_partition_limit=2**31 - 1, cursor=None)
-    assert len(answer.topics) == limits.KAFKA_DESCRIBED_PARTITIONS_MAX
+    assert len(answer.topics) == KAFKA_DESCRIBED_PARTITIONS_MAX
     cursor = {"topic_name": answer.next_cursor.topic_name, "partition_index": 0}
     rest = await _ask(wire, 75, topics=names, response_partition_limit=2**31 - 1, cursor=cursor)
     assert (len(rest.topics), rest.next_cursor) == (5, None)
@@ -386,7 +388,7 @@ async def test_a_name_of_the_protocols_maximum_length_is_refused_with_a_reason(
         value for name in ("results", "responses", "topics") if (value := getattr(answer, name, ()))
     )
     assert row.error_code in (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
-    assert 0 < len(row.error_message) <= limits.KAFKA_ERROR_MESSAGE_CHARS_MAX
+    assert 0 < len(row.error_message) <= KAFKA_ERROR_MESSAGE_CHARS_MAX
 
 
 async def test_single_settings_change_and_the_others_stay(wire: Wire, broker: Broker) -> None:

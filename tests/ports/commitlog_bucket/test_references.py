@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.references import References
@@ -198,7 +198,7 @@ async def test_an_object_that_grew_after_it_was_dropped_keeps_what_its_new_seal_
 
 async def test_an_entry_that_stands_behind_its_payload_is_there_for_replay(ground: Ground) -> None:
     log = await ground.open()
-    entry = b"entry" * limits.BUCKET_INLINE_BYTES_MAX
+    entry = b"entry" * BUCKET_INLINE_BYTES_MAX
     ground.payloads.append(b"x" * LARGE)
     await log.append(entry, [ground.payloads[-1]])
     await ground.seal(log)

@@ -3,21 +3,32 @@
 On a log of its own a broker is alone, and does everything. On a shared one it joins once its doors are open, commits
 something at least every second, and expires others it heard nothing of. Silence is measured by one's own monotonic
 clock, and the ledger undoes a wrong guess: an expiry names the last commit its proposer saw.
+
+The brokers agree on who does what by rendezvous hashing, without messages: every pair of a thing and a broker has a
+score, and the broker with the highest score does it. When one leaves, only its own things move; when one joins, it
+takes an equal share from each of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol
 
 from mainstem import events, limits
-from mainstem.broker.cluster import placement
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.members import BrokerMember, JoinBroker
 from mainstem.log.log import Log
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.clock import Clock
+
+MEMBER_HEARTBEAT_S = 1.0  # a broker commits at least this often …
+MEMBER_ALONE_HEARTBEAT_S = 15.0  # … and a single one this often: each commit to a bucket is a billed request
+MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to other brokers …
+MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
+MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
 
 _log = events.named("cluster")
 
@@ -82,7 +93,7 @@ class Cluster:
         if self._log.refusal is not None:
             return str(self._log.refusal)
         waited_s = 0.0 if self._beat_since is None else self._clock.monotonic() - self._beat_since
-        if self._beat_failure is None and waited_s > limits.MEMBER_SILENT_S:
+        if self._beat_failure is None and waited_s > MEMBER_SILENT_S:
             return f"the log has not taken its heartbeat for {waited_s:.0f} s: see whether the store answers"
         return self._beat_failure
 
@@ -120,7 +131,7 @@ class Cluster:
         if not zone and not self._suspects:
             return self._choice(f"stream {stream}")
         live = [member for member in self.members() if member.broker not in self._suspects]
-        return placement.preferred(f"stream {stream}", live, zone) or self.broker
+        return preferred(f"stream {stream}", live, zone) or self.broker
 
     def _choice(self, thing: str) -> int:
         if not self.shared:
@@ -131,8 +142,13 @@ class Cluster:
         found = self._chosen.get(thing)
         if found is None:
             brokers = [member.broker for member in self.members()]
-            found = self._chosen[thing] = placement.chosen(thing, brokers) or self.broker
+            found = self._chosen[thing] = chosen(thing, brokers) or self.broker
         return found
+
+    async def reached(self, position: int, timeout_s: float) -> bool:
+        """Wait until this broker has applied the log up to a position, and shows it to readers; False if that takes
+        too long."""
+        return self._sharing is None or await self._sharing.reached(position, timeout_s)
 
     # Belonging
 
@@ -183,15 +199,15 @@ class Cluster:
                 self._heartbeat_loop()
                 self._tell()
             except (BrokerFenced, Stale):
-                await asyncio.sleep(limits.MEMBER_REJOIN_S)
+                await asyncio.sleep(MEMBER_REJOIN_S)
             except MainstemError as error:
                 self._heartbeat_failed(error)
-            await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
+            await asyncio.sleep(MEMBER_HEARTBEAT_S / 4)
 
     def _beat_every_s(self) -> float:
         """Nobody misses a broker that is alone. Whoever joins is seen long before it would."""
         alone = len(self._log.ledger.members) <= 1
-        return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
+        return MEMBER_ALONE_HEARTBEAT_S if alone else MEMBER_HEARTBEAT_S
 
     def _heartbeat_loop(self) -> None:
         self._beat_since = None
@@ -222,7 +238,7 @@ class Cluster:
     def _silent(self) -> list[tuple[int, int, int]]:
         now = self._clock.monotonic()
         ledger = self._log.ledger
-        if now - self._looked > 2 * limits.MEMBER_HEARTBEAT_S:
+        if now - self._looked > 2 * MEMBER_HEARTBEAT_S:
             # This process, or the store, stood still. The others get as much time as if it had begun just now.
             self._heard.clear()
         self._looked = now
@@ -235,19 +251,40 @@ class Cluster:
             known = self._heard.get(broker)
             if known is None or known[0] != heard:
                 self._heard[broker] = (heard, now)
-            elif now - known[1] >= limits.MEMBER_SILENT_S:
+            elif now - known[1] >= MEMBER_SILENT_S:
                 found.append((broker, *heard))
         self._suspect(now)
         return found
 
     def _suspect(self, now: float) -> None:
         """Whoever is silent while this broker's own commits get through."""
-        speaks = self._sharing is not None and self._sharing.idle_s() < limits.MEMBER_SUSPECT_S
+        speaks = self._sharing is not None and self._sharing.idle_s() < MEMBER_SUSPECT_S
         self._suspects = frozenset(
-            broker
-            for broker, (_, since) in self._heard.items()
-            if speaks and now - since >= limits.MEMBER_SUSPECT_S
+            broker for broker, (_, since) in self._heard.items() if speaks and now - since >= MEMBER_SUSPECT_S
         )
 
 
 _CHOICES_KEPT = 100_000
+
+
+class PlacedBroker(Protocol):
+    @property
+    def broker(self) -> int: ...
+
+    @property
+    def zone(self) -> str: ...
+
+
+def score(thing: str, broker: int) -> int:
+    return int.from_bytes(blake2b(f"{broker} {thing}".encode(), digest_size=8).digest(), "little")
+
+
+def chosen(thing: str, brokers: Iterable[int]) -> int | None:
+    """The broker that does it; None if there is none."""
+    return max(brokers, key=lambda broker: (score(thing, broker), broker), default=None)
+
+
+def preferred(thing: str, live: Sequence[PlacedBroker], zone: str = "") -> int | None:
+    """The same, among the brokers of a zone if it has any."""
+    near = [one.broker for one in live if one.zone == zone] if zone else []
+    return chosen(thing, near or [one.broker for one in live])

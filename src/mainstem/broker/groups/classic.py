@@ -19,10 +19,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from mainstem import limits
-from mainstem.broker.groups.member import ClassicMember, Join, Joined, JoinedMember, Synced
+from mainstem.broker.groups.member import ClassicMember, CommonProtocols, Join, Joined, JoinedMember, Synced
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.protocols import Protocols
 from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.errors import (
     FencedInstance,
@@ -36,6 +34,8 @@ from mainstem.errors import (
     invariant,
 )
 from mainstem.ledger.group_generations import GroupGeneration
+
+GROUP_EXPECTED_MS = 4_000  # how long a group waits after a start for its earlier members, which ask every 3 s
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
@@ -70,7 +70,7 @@ class ClassicGroup:
         self._new_id = new_id
         self._instances: dict[str, str] = {}  # instance id → member id
         self._pending: dict[str, Timer] = {}  # ids given to members that have yet to join with them
-        self._protocols = Protocols()
+        self._protocols = CommonProtocols()
         self._awaited: set[str] = set()  # members that have not joined again, while preparing
         self._unsynced: set[str] = (
             set()
@@ -84,7 +84,7 @@ class ClassicGroup:
         self._expected = set(() if before is None else before.members)  # not heard of here yet
         self._expecting = timers.timer(self._expect_no_more)
         if self._expected:
-            self._expecting.start(limits.GROUP_EXPECTED_MS)
+            self._expecting.start(GROUP_EXPECTED_MS)
 
     @property
     def empty(self) -> bool:

@@ -15,8 +15,11 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.broker.groups.assignors import Partitions, TopicPartition
+from mainstem.broker.groups.assignors import ASSIGNORS, Partitions, TopicPartition
 from mainstem.broker.groups.timers import Timer
+from mainstem.errors import InvalidInput, TooLarge, UnsupportedAssignor
+
+GROUP_TOPICS_PER_MEMBER_MAX = 10_000  # names in one subscription
 
 STABLE = "Stable"
 UNREVOKED = "Unrevoked"
@@ -158,3 +161,40 @@ class ConsumerMember:
 def _holds(owned: Partitions | None, partitions: Partitions) -> bool:
     """A member that does not say what it owns still owns it."""
     return owned is None or bool(owned & partitions)
+
+
+def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
+    """Raises InvalidInput, UnsupportedAssignor."""
+    if beat.epoch < LEFT_FOR_NOW:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if beat.epoch != 0 and not beat.member_id:
+        raise InvalidInput("a member of a group says its id")
+    if beat.instance_id == "" or beat.rack == "":
+        raise InvalidInput("an instance id or a rack, if given, is not empty")
+    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
+        raise InvalidInput("only a member with an instance id can leave for now")
+    if beat.epoch == 0:
+        if beat.rebalance_ms is None or beat.rebalance_ms < 0:
+            raise InvalidInput("a member that joins says how long a rebalance may take")
+        if beat.topics is None and beat.pattern is None:
+            raise InvalidInput("a member that joins says which topics it reads")
+        if beat.owned:
+            raise InvalidInput("a member that joins owns no partitions yet")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
+    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")
+
+
+def check_share_heartbeat(beat: ConsumerHeartbeat) -> None:
+    """Raises InvalidInput, TooLarge."""
+    if beat.epoch < -1:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
+        raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
+    if beat.rack == "":
+        raise InvalidInput("a rack, if given, is not empty")
+    if beat.epoch == 0 and not beat.topics:
+        raise InvalidInput("a member that joins says which topics it reads")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")

@@ -15,13 +15,16 @@ from mainstem.broker.tables.lake import Lake
 from mainstem.log.log import Log
 from mainstem.metrics import Metric, one
 
+GROUPS_MEASURED_MAX = 200  # consumer groups whose members and lag are published as metrics
+GROUP_CURSORS_MEASURED_MAX = 10_000  # cursors of these groups that a scrape reads
+
 
 def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
     """Groups that have members come first, then as many others as there is room for."""
     members = groups.members()
     names = groups.offsets.names()
     everybody = [*members, *names, *log.ledger.shares.groups()]
-    shown = list(islice(_reported_groups(groups, everybody), limits.GROUPS_MEASURED_MAX))
+    shown = list(islice(_reported_groups(groups, everybody), GROUPS_MEASURED_MAX))
     yield one(
         "mainstem_groups",
         "gauge",
@@ -40,7 +43,7 @@ def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
 
 
 def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    left = limits.GROUP_CURSORS_MEASURED_MAX
+    left = GROUP_CURSORS_MEASURED_MAX
     for name in names:
         cursors, shares = log.ledger.cursors.of_group(name), log.ledger.shares.of_group(name)
         left -= len(cursors) + len(shares)
@@ -55,7 +58,7 @@ def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _by_group(name: str, help: str, values: Iterable[tuple[str, int]]) -> Metric:
     samples = tuple(((("group", group),), float(value)) for group, value in values)
-    help = f"{help} Of at most {limits.GROUPS_MEASURED_MAX} groups, those with members first."
+    help = f"{help} Of at most {GROUPS_MEASURED_MAX} groups, those with members first."
     return Metric(f"mainstem_group_{name}", "gauge", help, samples)
 
 

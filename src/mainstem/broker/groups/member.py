@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mainstem.broker.groups.timers import Timer
-from mainstem.errors import MainstemError
+from mainstem.errors import InconsistentProtocol, MainstemError, invariant
 
 T = TypeVar("T")
 
@@ -104,3 +106,46 @@ def _answer(future: asyncio.Future[T] | None, answer: T | MainstemError) -> None
         future.set_exception(answer)
     else:
         future.set_result(answer)
+
+
+class CommonProtocols:
+    """Which protocols all members of a classic group support, kept as members come and go."""
+
+    def __init__(self) -> None:
+        self._members = 0
+        self._supported: Counter[str] = Counter()
+
+    def add(self, member: ClassicMember) -> None:
+        self._members += 1
+        self._supported.update({name for name, _ in member.protocols})
+
+    def remove(self, member: ClassicMember) -> None:
+        self._members -= 1
+        self._supported.subtract({name for name, _ in member.protocols})
+        self._supported = +self._supported
+
+    def check(self, join: Join, group_type: str | None, rejoining: ClassicMember | None) -> None:
+        """Raises InconsistentProtocol unless all members, this one included, have a protocol in common."""
+        if not join.protocol_type or not join.protocols:
+            raise InconsistentProtocol("a member names its protocol type and at least one protocol")
+        others = self._members - (rejoining is not None)
+        if not others:
+            return
+        if join.protocol_type != group_type:
+            raise InconsistentProtocol(
+                f"group {join.group!r} is of type {group_type!r}, not {join.protocol_type!r}"
+            )
+        for name, _ in join.protocols:
+            own = rejoining is not None and rejoining.supports(name)
+            if self._supported[name] - own == others:
+                return
+        raise InconsistentProtocol(f"the members of group {join.group!r} know none of the protocols offered")
+
+    def select(self, members: Iterable[ClassicMember]) -> str:
+        """What most members prefer among the protocols that all know."""
+        votes: Counter[str] = Counter()
+        for member in members:
+            known = (name for name, _ in member.protocols if self._supported[name] == self._members)
+            votes[next(known)] += 1
+        invariant(votes, "a protocol is selected by members")
+        return votes.most_common(1)[0][0]

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from mainstem import limits
 
+GROUPS_MAX = 100_000  # with members, now or recently; committed offsets alone do not count
+
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     members_max: int = limits.GROUP_MEMBERS_MAX
-    groups_max: int = limits.GROUPS_MAX
+    groups_max: int = GROUPS_MAX
     session_ms_min: int = limits.GROUP_SESSION_MS_MIN
     session_ms_max: int = limits.GROUP_SESSION_MS_MAX
     initial_delay_ms: int = limits.GROUP_INITIAL_DELAY_MS  # 0 = the first member starts alone

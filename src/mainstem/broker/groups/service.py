@@ -13,9 +13,13 @@ from uuid import UUID
 from mainstem import limits
 from mainstem.broker.groups.classic import EMPTY, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
-from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.consumer_member import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    check_consumer_heartbeat,
+    check_share_heartbeat,
+)
 from mainstem.broker.groups.group_persistence import GroupPersistence
-from mainstem.broker.groups.heartbeat_checks import check_consumer_heartbeat, check_share_heartbeat
 from mainstem.broker.groups.member import Join, Joined, Synced
 from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions
@@ -48,6 +52,11 @@ from mainstem.ledger.shares import DeleteShare
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom
+
+GROUP_PROTOCOLS_PER_MEMBER_MAX = 64
+GROUP_MEMBER_BYTES_MAX = 1 * limits.MIB  # of a member's metadata, and of its assignment
+OFFSETS_EXPIRY_EVERY_MS = 600_000
+OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members rejoin before their group counts as empty
 
 _log = logging.getLogger("mainstem.groups")
 
@@ -104,7 +113,7 @@ class Groups:
     def start(self) -> None:
         """Let time pass: sessions and offsets expire from here on. Members of before may come back."""
         self.timers.start()
-        self._expiry.start(limits.OFFSETS_EXPIRY_GRACE_MS)
+        self._expiry.start(OFFSETS_EXPIRY_GRACE_MS)
         self._known.open()
 
     async def stop(self) -> None:
@@ -134,10 +143,10 @@ class Groups:
                 f"a session of {join.session_ms} ms: {bounds.session_ms_min} to {bounds.session_ms_max}"
                 " ms are allowed"
             )
-        if len(join.protocols) > limits.GROUP_PROTOCOLS_PER_MEMBER_MAX:
-            raise TooLarge(f"at most {limits.GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols a member are allowed")
-        if sum(len(metadata) for _, metadata in join.protocols) > limits.GROUP_MEMBER_BYTES_MAX:
-            raise TooLarge(f"the metadata of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        if len(join.protocols) > GROUP_PROTOCOLS_PER_MEMBER_MAX:
+            raise TooLarge(f"at most {GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols a member are allowed")
+        if sum(len(metadata) for _, metadata in join.protocols) > GROUP_MEMBER_BYTES_MAX:
+            raise TooLarge(f"the metadata of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
         rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
         rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
         group = self._classic_to_join(join.group, join.member_id)
@@ -155,8 +164,8 @@ class Groups:
         assignments: Mapping[str, bytes],
     ) -> Synced:
         """A member's assignment, once the leader has given all of them here."""
-        if any(len(part) > limits.GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
-            raise TooLarge(f"the assignment of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        if any(len(part) > GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
+            raise TooLarge(f"the assignment of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
         return await self._classic(group, member_id).sync(
             member_id,
             generation,
@@ -538,7 +547,7 @@ class Groups:
         except MainstemError as error:
             _log.warning("offsets were not expired", extra={"error": str(error)})
         finally:
-            self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
+            self._expiry.start(OFFSETS_EXPIRY_EVERY_MS)
 
 
 def _check_not_own(group: str) -> None:

@@ -14,6 +14,11 @@ from mainstem import limits
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.errors import InvalidConfig
 
+SHARE_LOCK_MS = 30_000  # default acquisition lock
+SHARE_LOCK_MS_MIN = 1_000
+SHARE_LOCK_MS_MAX = 3_600_000
+SHARE_DELIVERIES_MAX = 100
+
 EARLIEST, LATEST = "earliest", "latest"
 BY_DURATION = "by_duration:"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -116,16 +121,16 @@ GROUP_SETTINGS = {
         GroupSetting(
             SHARE_LOCK,
             "int",
-            str(limits.SHARE_LOCK_MS),
+            str(SHARE_LOCK_MS),
             "how long a consumer has a record before others may have it",
-            _between(limits.SHARE_LOCK_MS_MIN, limits.SHARE_LOCK_MS_MAX),
+            _between(SHARE_LOCK_MS_MIN, SHARE_LOCK_MS_MAX),
         ),
         GroupSetting(
             SHARE_DELIVERIES,
             "int",
             str(limits.SHARE_DELIVERIES),
             "how often a record is handed out before it is given up",
-            _between(1, limits.SHARE_DELIVERIES_MAX),
+            _between(1, SHARE_DELIVERIES_MAX),
         ),
         GroupSetting(
             SHARE_IN_FLIGHT,

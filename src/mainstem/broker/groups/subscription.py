@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from mainstem import limits
 from mainstem.errors import InvalidRegex
+
+GROUP_REGEX_CHARS_MAX = 1_024
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
@@ -16,8 +17,8 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if len(pattern) > limits.GROUP_REGEX_CHARS_MAX:
-        raise InvalidRegex(f"a pattern has at most {limits.GROUP_REGEX_CHARS_MAX} characters")
+    if len(pattern) > GROUP_REGEX_CHARS_MAX:
+        raise InvalidRegex(f"a pattern has at most {GROUP_REGEX_CHARS_MAX} characters")
     column = pa.array(list(names), pa.string())
     try:
         matched = pc.match_substring_regex(column, pattern=rf"\A(?:{pattern})\z")

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainstem import limits
 from mainstem.broker.append import AppendRequest, promise, sized
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.topics.service import TopicService
@@ -24,6 +23,8 @@ from mainstem.ports.clock import Clock
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.header import SliceFacts
+
+DEAD_LETTERS_MOVED_MAX = 100  # by one commit
 
 _log = logging.getLogger("mainstem.queues")
 
@@ -55,7 +56,7 @@ class DeadLetters:
         while target is not None:
             queues, number = self._log.streams.of(stream).queue(stream)
             leases = queues.leases(number)
-            exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
+            exhausted = leases.exhausted()[:DEAD_LETTERS_MOVED_MAX] if leases else []
             if leases is None or not exhausted:
                 return
             copied = tuple(offset for offset, _ in exhausted if leases.copy_of(offset))

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
+from mainstem.broker.streams import ReadChunk, StreamService
 from mainstem.errors import OffsetOutOfRange, RecordsLost
-from mainstem.log.log import Log
-from mainstem.log.read.chunks import ReadChunk
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
+
+QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next one
+QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
 
 _READ_BYTES_MIN = 64 * limits.KIB
 _READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another read
@@ -37,8 +39,8 @@ class _CachedBatches(NamedTuple):
 class JobReader:
     """Records by offset. Holds a bounded number of bytes, those used last."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, streams: StreamService) -> None:
+        self._streams = streams
         self._pieces: OrderedDict[tuple[int, int], _CachedBatches] = (
             OrderedDict()
         )  # by stream and first offset
@@ -81,7 +83,7 @@ class JobReader:
 
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
-        chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
+        chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
         index = _index_of(chunk)
         # The first batch may begin before the offset, and its records serve as well.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
@@ -99,7 +101,7 @@ class JobReader:
         self._pieces[stream, piece.first] = piece
         self._bytes += piece.bytes
         while len(self._pieces) > 1 and (
-            self._bytes > limits.QUEUE_PIECES_BYTES_MAX or len(self._pieces) > limits.QUEUE_PIECES_MAX
+            self._bytes > QUEUE_PIECES_BYTES_MAX or len(self._pieces) > QUEUE_PIECES_MAX
         ):
             (gone, first), dropped = self._pieces.popitem(last=False)
             self._bytes -= dropped.bytes

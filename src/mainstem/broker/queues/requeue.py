@@ -46,7 +46,7 @@ async def requeue(
     stream = stream_of(topic, 0)
     start, end = broker.streams.bounds(stream)
     there = sorted({offset for offset in offsets if start <= offset < end})
-    records = await JobReader(broker.log).read(stream, there)
+    records = await JobReader(broker.streams).read(stream, there)
     moved: dict[int, tuple[str, int]] = {}
     for record in records:
         if record is None:

@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.broker.queues.dead_letters import DeadLetters
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.queues.signals import QueueSignal, QueueSignals
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expired_to
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import (
@@ -41,6 +41,10 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.records.decoding import Headers
+
+LEASES_SHOWN = 500
+QUEUE_NODE_BYTES_MAX = 128
+CLAIMERS_SERVED_MAX = 1_000  # claims served by one commit, where claims are collected
 
 _TOKEN_BYTES = 8
 
@@ -90,12 +94,14 @@ class _Claimer(NamedTuple):
 class QueueService:
     """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is no queue's."""
 
-    def __init__(self, log: Log, clock: Clock, random: Random, topics: TopicService) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, random: Random, streams: StreamService, topics: TopicService
+    ) -> None:
         self._log = log
         self._clock = clock
         self._random = random
         self._broker_id = log.broker
-        self._reader = JobReader(log)
+        self._reader = JobReader(streams)
         self._dead_letters = DeadLetters(log, clock, self._reader, topics)
         self._wake_signals = QueueSignals(log, clock, self._expire)
         self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims that will be served together
@@ -150,7 +156,7 @@ class QueueService:
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
-        if gathered is None or len(gathered) >= limits.CLAIMERS_SERVED_MAX:
+        if gathered is None or len(gathered) >= CLAIMERS_SERVED_MAX:
             gathered = self._gathering[stream] = []
             task = asyncio.create_task(self._serve(stream, gathered, topic.config.claim_jitter_ms / 1000))
             self._servings[task] = gathered
@@ -301,7 +307,7 @@ class QueueService:
         leases = queues.leases(number)
         if leases is None:
             return []
-        shown = limits.LEASES_SHOWN
+        shown = LEASES_SHOWN
         leased = [
             LeasedJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
             for offset, grant in leases.holders(shown)
@@ -338,8 +344,8 @@ def _refuse(claimers: list[_Claimer], error: MainstemError) -> None:
 
 
 def check_node(node: str) -> None:
-    if not 1 <= len(node.encode()) <= limits.QUEUE_NODE_BYTES_MAX:
-        raise InvalidInput(f"a node's name has 1 to {limits.QUEUE_NODE_BYTES_MAX} bytes")
+    if not 1 <= len(node.encode()) <= QUEUE_NODE_BYTES_MAX:
+        raise InvalidInput(f"a node's name has 1 to {QUEUE_NODE_BYTES_MAX} bytes")
 
 
 def clamped_lease(lease_ms: int) -> int:

@@ -22,6 +22,7 @@ from mainstem.broker.routers.record_copies import (
     make_copies,
 )
 from mainstem.broker.routers.tag_matching import Match
+from mainstem.broker.streams import StreamService, View
 from mainstem.broker.topics.floors import expire
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
 from mainstem.ledger.router import Router, RouterPartition
@@ -33,13 +34,17 @@ from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
 
+ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
+ROUTER_COPIED_INLINE_BYTES = 4 * limits.KIB  # copies up to this size are made on the event loop
+
 _STAMP = "_topics_router"
 
 
 class RouterCopier:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def advance(self, leg: RouterPartition) -> None:
         """Copy all there is by now, or as much as the destination takes.
@@ -69,8 +74,8 @@ class RouterCopier:
             await self._pass(leg, stop, 0)
             return True
         try:
-            chunk = await self._log.streams.of(leg.source).read(
-                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX
+            chunk = await self._streams.read(
+                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
             )
         except (RecordsLost, OffsetOutOfRange):
             return self._skipped(leg, cursor, end) is not None  # the next step says what it was
@@ -86,7 +91,7 @@ class RouterCopier:
         start = min(end, streams.start(number))
         if cursor < start:
             return start, lost_below_start(streams, number, cursor, start)
-        loss = streams.holes(number).next_loss(cursor)
+        loss = streams.next_loss(number, cursor)
         if loss is not None and loss[0] <= cursor:
             reached = min(end, loss[1])
             return reached, lost_records(cursor, reached, loss[2])
@@ -108,7 +113,7 @@ class RouterCopier:
         recipe = _recipe(leg.router, source, leg.source)
         now_ms = self._clock.now_ms()
         try:
-            if sum(map(len, batches)) <= limits.ROUTER_COPIED_INLINE_BYTES:
+            if sum(map(len, batches)) <= ROUTER_COPIED_INLINE_BYTES:
                 copies = make_copies(batches, start, stop, recipe, room, now_ms)
             else:
                 copies = await asyncio.to_thread(make_copies, batches, start, stop, recipe, room, now_ms)
@@ -125,7 +130,7 @@ class RouterCopier:
 
     async def _room(self, dest: Topic, stream: int) -> DestinationRoom:
         config = dest.config
-        records, size = limits.ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
+        records, size = ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             if config.ttl_ms:
                 await expire(self._log, dest, stream, self._clock.now_ms())

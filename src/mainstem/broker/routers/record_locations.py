@@ -17,6 +17,10 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.log import Log
 from mainstem.ports.commitlog.port import Piece
 
+LAKE_TASK_EXTENTS_MAX = 200_000  # slices that one task reads, which bounds the plan that lists them
+LAKE_TASK_PIECES_MAX = 20_000  # the same where each slice may be an object of the store that the plan names
+LAKE_TASK_RUNS_MAX = 20_000  # alias ranges that one task reads, each stored in another stream
+
 _OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
 _RUNS_PER_TURN = 64
 
@@ -45,7 +49,7 @@ class RecordLocator:
         self._log = log
         self._store_url = store_url  # as anybody may see it
         # In a shared log every slice may lie in an object of its own, each with a key that the plan names.
-        self._extents_max = limits.LAKE_TASK_PIECES_MAX if log.shared else limits.LAKE_TASK_EXTENTS_MAX
+        self._extents_max = LAKE_TASK_PIECES_MAX if log.shared else LAKE_TASK_EXTENTS_MAX
 
     @property
     def _ledger(self) -> Ledger:
@@ -82,7 +86,7 @@ class RecordLocator:
             if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
                 await asyncio.sleep(0)  # there may be a run for every append
             full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
-            if number == limits.LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
+            if number == LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
                 break
         else:
             found.reach = end

@@ -35,6 +35,10 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
+ROUTER_PAUSE_S_MIN = 0.002  # before a round, so that it forwards records that arrive together …
+ROUTER_PAUSE_S_PER_LEG = 50e-6  # … and longer with more work, so that writers get most of the time
+ROUTER_RETRY_S = 1.0  # before a full destination is tried again
+
 _log = events.named("routers")
 
 
@@ -79,13 +83,11 @@ class _StreamForwarder:
         """Runs in the middle of a commit."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(
-                max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._on_timer
-            )
+            self._timer = loop.call_at(max(self._due, loop.time() + ROUTER_PAUSE_S_MIN), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._due = asyncio.get_running_loop().time() + self.legs * limits.ROUTER_PAUSE_S_PER_LEG
+        self._due = asyncio.get_running_loop().time() + self.legs * ROUTER_PAUSE_S_PER_LEG
         self._forward(self.stream)
 
     def stop(self) -> None:
@@ -112,12 +114,12 @@ class RouterService:
         self._topics = topics
         self._cluster = cluster
         self._routers_max = routers_max  # 0: unlimited
-        self._copying = RouterCopier(log, clock)
+        self._copying = RouterCopier(log, clock, streams)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
         self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
-        self._rounds = PeriodicTask("routers", limits.ROUTER_RETRY_S, self._retry)
+        self._rounds = PeriodicTask("routers", ROUTER_RETRY_S, self._retry)
 
     def start(self) -> None:
         """Forward in the background from now on."""

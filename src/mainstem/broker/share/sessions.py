@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem import limits
 from mainstem.errors import InvalidShareSession, ShareSessionNotFound, ShareSessionsFull
+
+SHARE_SESSIONS_MAX = 10_000  # of share consumers on one broker
+SHARE_SESSION_PARTITIONS_MAX = 100_000  # of all these sessions
 
 TopicPartition = tuple[bytes, int]  # topic id, partition
 
@@ -42,10 +44,8 @@ class ShareSessions:
         old = self._sessions.get((group, member))
         if old is not None:
             self.close(old)
-        elif len(self._sessions) >= limits.SHARE_SESSIONS_MAX:
-            raise ShareSessionsFull(
-                f"{limits.SHARE_SESSIONS_MAX} share sessions are open, the most there may be"
-            )
+        elif len(self._sessions) >= SHARE_SESSIONS_MAX:
+            raise ShareSessionsFull(f"{SHARE_SESSIONS_MAX} share sessions are open, the most there may be")
         session = self._sessions[group, member] = ShareSession(group, member)
         return session
 
@@ -72,9 +72,9 @@ class ShareSessions:
                 self._partitions -= 1
         for partition in added:
             if partition not in session.partitions:
-                if self._partitions >= limits.SHARE_SESSION_PARTITIONS_MAX:
+                if self._partitions >= SHARE_SESSION_PARTITIONS_MAX:
                     raise ShareSessionsFull(
-                        f"share sessions hold {limits.SHARE_SESSION_PARTITIONS_MAX} partitions, the most there may be"
+                        f"share sessions hold {SHARE_SESSION_PARTITIONS_MAX} partitions, the most there may be"
                     )
                 session.partitions[partition] = None
                 self._partitions += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.errors import InvalidConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.backup_contents import OBJECTS
@@ -36,6 +36,8 @@ from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import BrokerOptions
+
+LINGER_MS_BUCKET = 100  # how long records wait for others before they are put into a bucket together
 
 
 _MOVED = ".objects-moved"
@@ -218,4 +220,4 @@ def linger_ms(asked: int | None, *, etcd: bool) -> int:
     """How long records wait for others, where nothing was said about it."""
     if asked is not None:
         return asked
-    return 0 if etcd else limits.LINGER_MS_BUCKET
+    return 0 if etcd else LINGER_MS_BUCKET

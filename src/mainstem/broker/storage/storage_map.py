@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from mainstem import limits
 from mainstem.api.server import PartRow, RepackedRow, StorageMap, StoredRange, Tier, WalObject
 from mainstem.errors import LogDamaged
 from mainstem.ledger.repacked_objects import RepackRound
@@ -16,6 +15,11 @@ from mainstem.log.read.extents import Rows
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
+STORAGE_OBJECTS_SHOWN = 200
+STORAGE_REPACKED_SHOWN = 50  # repacked files; each needs a read of its index
+STORAGE_PARTS_SHOWN = 500
+STORAGE_RANGES_SHOWN = 50
+
 
 async def storage_map(
     broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None
@@ -25,9 +29,9 @@ async def storage_map(
     held = broker.log.stored_objects(spans=True).objects[::-1]
     if streams is not None:
         held = [one for one in held if _mentions(one, streams)]
-    objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
+    objects = [_object(broker, one, allowed, streams) for one in held[:STORAGE_OBJECTS_SHOWN]]
     files = _repacked_files(broker, streams)
-    shown = files[: limits.STORAGE_REPACKED_SHOWN]
+    shown = files[:STORAGE_REPACKED_SHOWN]
     repacked = [await _repacked(broker, number, made, allowed, streams) for number, made in shown]
     parts = sorted(
         _parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)
@@ -35,7 +39,7 @@ async def storage_map(
     return StorageMap(
         objects,
         len(held),
-        parts[: limits.STORAGE_PARTS_SHOWN],
+        parts[:STORAGE_PARTS_SHOWN],
         len(parts),
         len(broker.log.ledger.generations.garbage()),
         broker.lake.store_url,
@@ -57,7 +61,7 @@ def _object(
         one.size_bytes,
         one.sealed,
         one.commits,
-        ranges[: limits.STORAGE_RANGES_SHOWN],
+        ranges[:STORAGE_RANGES_SHOWN],
         len(ranges),
         _tier(broker, one),
     )
@@ -109,7 +113,7 @@ async def _repacked(
     ranges = _ranges(broker, spans, allowed, streams)
     if streams is not None and not ranges:
         return None
-    return RepackedRow(*facts, len(spans), ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges))
+    return RepackedRow(*facts, len(spans), ranges[:STORAGE_RANGES_SHOWN], len(ranges))
 
 
 def _tier(broker: Broker, one: ObjectContents) -> Tier:

@@ -14,6 +14,8 @@ from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
 from mainstem.values import did_you_mean
 
+TOPIC_SETTING_CHARS_MAX = 64 * limits.KIB  # one setting's value, as text
+
 Source = Literal["topic", "server", "default"]
 Operation = Literal["set", "delete", "append", "subtract"]
 
@@ -109,10 +111,8 @@ def value_of(row: TopicSetting, config: TopicConfig) -> str:
 
 
 def _parsed(row: TopicSetting, text: str) -> object:
-    if len(text) > limits.TOPIC_SETTING_CHARS_MAX:
-        raise InvalidConfig(
-            f"{row.name} takes up to {limits.TOPIC_SETTING_CHARS_MAX} characters, not {len(text)}"
-        )
+    if len(text) > TOPIC_SETTING_CHARS_MAX:
+        raise InvalidConfig(f"{row.name} takes up to {TOPIC_SETTING_CHARS_MAX} characters, not {len(text)}")
     try:
         return row.parse(text)
     except ValueError as wrong:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.broker.routers.tag_matching import Match
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import expire, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
@@ -22,6 +22,9 @@ from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
 from mainstem.records.reserved_headers import find_reserved_headers
+
+DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
+DELETE_SIZING_BYTES_MAX = 64 * limits.MIB  # read to compute the deleted bytes; above it, the average is used
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -34,9 +37,10 @@ class _MatchingRecords:
 
 
 class DeleteService:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def delete(
         self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
@@ -72,8 +76,8 @@ class DeleteService:
             return 0
         offsets, sizes = np.concatenate(found.offsets), np.concatenate(found.sizes)
         deleted = 0
-        for first in range(0, len(offsets), limits.DELETE_RECORDS_PER_COMMAND):
-            part = slice(first, first + limits.DELETE_RECORDS_PER_COMMAND)
+        for first in range(0, len(offsets), DELETE_RECORDS_PER_COMMAND):
+            part = slice(first, first + DELETE_RECORDS_PER_COMMAND)
             deleted += await self._log.streams.of(stream).delete(
                 stream, as_ranges(offsets[part]), int(sizes[part].sum())
             )
@@ -85,7 +89,7 @@ class DeleteService:
         at = start
         while at < end:
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.READ_BYTES_DEFAULT)
+                chunk = await self._streams.read(stream, at, limits.READ_BYTES_DEFAULT, view=View.COMMITTED)
             except RecordsLost as loss:
                 at = loss.end
                 continue
@@ -96,7 +100,7 @@ class DeleteService:
                 continue
             if match is None:
                 found.read_bytes += sum(map(len, chunk.batches))
-                if found.read_bytes > limits.DELETE_SIZING_BYTES_MAX:
+                if found.read_bytes > DELETE_SIZING_BYTES_MAX:
                     return _MatchingRecords()  # so much that the average has to do
             if chunk.batches:
                 await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)

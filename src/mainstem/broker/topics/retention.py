@@ -7,7 +7,7 @@ changes nothing.
 
 from __future__ import annotations
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.topics.floors import expire_untracked, expired_to
 from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
@@ -16,6 +16,8 @@ from mainstem.ledger.streams import TrimReason
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
+RETENTION_EVERY_S = 30.0
+
 _events = events.named("retention")
 
 
@@ -23,7 +25,7 @@ class Retention:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = PeriodicTask("retention", limits.RETENTION_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("retention", RETENTION_EVERY_S, self.enforce)
 
     async def enforce(self) -> int:
         """Trim every partition that is over a limit. Returns how many were trimmed."""

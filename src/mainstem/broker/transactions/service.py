@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mainstem import limits
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import ProducerUnknown, TransactionNotFound
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
@@ -27,6 +26,10 @@ from mainstem.ledger.transactions import (
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts
+
+PRODUCER_IDLE_MS = 7 * 24 * 3600 * 1000
+TRANSACTIONAL_ID_IDLE_MS = 7 * 24 * 3600 * 1000  # an id unused for this long is deleted
+TRANSACTIONS_CHECK_EVERY_S = 1.0  # interval of checks for timed-out transactions
 
 __all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "TransactionService"]
 
@@ -72,7 +75,7 @@ class TransactionService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = PeriodicTask("transactions", limits.TRANSACTIONS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("transactions", TRANSACTIONS_CHECK_EVERY_S, self.enforce)
 
     # Producers
 
@@ -190,11 +193,11 @@ class TransactionService:
         """Abort what takes longer than its producer allowed, forget ids long unused. Returns what expired."""
         now = self._clock.now_ms()
         ledger = self._log.ledger
-        if ledger.producers.any_idle_since(now - limits.PRODUCER_IDLE_MS):
-            await self._log.propose(ExpireProducers(now - limits.PRODUCER_IDLE_MS))
+        if ledger.producers.any_idle_since(now - PRODUCER_IDLE_MS):
+            await self._log.propose(ExpireProducers(now - PRODUCER_IDLE_MS))
         idle = next(iter(ledger.transactions), None)
-        if idle is not None and idle.updated_ms < now - limits.TRANSACTIONAL_ID_IDLE_MS and not idle.open:
-            await self._log.propose(ForgetTransactionalIds(now - limits.TRANSACTIONAL_ID_IDLE_MS))
+        if idle is not None and idle.updated_ms < now - TRANSACTIONAL_ID_IDLE_MS and not idle.open:
+            await self._log.propose(ForgetTransactionalIds(now - TRANSACTIONAL_ID_IDLE_MS))
         late = tuple(
             (one.id, one.producer, one.epoch)
             for one in ledger.transactions.open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem import limits
 from mainstem.broker.append import Appends, promise
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.streams import stream_of
@@ -24,6 +23,10 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import BatchHeader, SliceFacts, walk
 
+SINK_IDLE_MS = 90 * 24 * 3600 * 1000  # a query without writes for this long is deleted …
+SINK_ONCE_IDLE_MS = 3600 * 1000  # … one with a single batch much sooner: only a lost response is retried
+SINKS_CHECK_EVERY_S = 60.0
+
 
 class SinkService:
     """What a query's tasks and its driver may do; the ledger decides."""
@@ -33,7 +36,7 @@ class SinkService:
         self._clock = clock
         self._appends = appends
         self._transactions = transactions
-        self.rounds = PeriodicTask("sinks", limits.SINKS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("sinks", SINKS_CHECK_EVERY_S, self.enforce)
 
     async def begin(
         self, query: str, run: str, batch: int, attempt: str, *, timeout_ms: int, lasting: bool
@@ -96,7 +99,7 @@ class SinkService:
         idle = tuple(
             (sink.query, sink.updated_ms)
             for sink in self._log.ledger.sinks
-            if sink.updated_ms < now - (limits.SINK_IDLE_MS if sink.lasting else limits.SINK_ONCE_IDLE_MS)
+            if sink.updated_ms < now - (SINK_IDLE_MS if sink.lasting else SINK_ONCE_IDLE_MS)
         )
         if idle:
             await self._log.propose(ForgetSinks(idle))

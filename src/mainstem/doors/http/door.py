@@ -22,6 +22,8 @@ from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
 from mainstem.errors import CannotListen, InvalidConfig
 
+WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
+
 _BACKLOG = 2048
 _SWEEP_S = 1.0
 
@@ -71,7 +73,7 @@ class HttpDoor:
             server_header=False,
             date_header=False,
             timeout_keep_alive=int(limits.HTTP_IDLE_S),
-            ws_max_size=limits.WEBSOCKET_MESSAGE_BYTES_MAX,
+            ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             ws_per_message_deflate=False,  # it would cost every socket some 300 KB
         )
         config.load()

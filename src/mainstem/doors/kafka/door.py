@@ -25,6 +25,9 @@ from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peer, Peers
 from mainstem.doors.kafka.transport.registry import apis
 
+KAFKA_TLS_HANDSHAKE_S = 15.0
+KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client's close_notify
+
 _log = events.named("kafka")
 _BACKLOG = 1024
 _CLUSTER_ID_BYTES = 16
@@ -144,8 +147,8 @@ class KafkaDoor:
             return {}
         return {
             "ssl": self._security.tls,
-            "ssl_handshake_timeout": limits.KAFKA_TLS_HANDSHAKE_S,
-            "ssl_shutdown_timeout": limits.KAFKA_TLS_SHUTDOWN_S,
+            "ssl_handshake_timeout": KAFKA_TLS_HANDSHAKE_S,
+            "ssl_shutdown_timeout": KAFKA_TLS_SHUTDOWN_S,
         }
 
 

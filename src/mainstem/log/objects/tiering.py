@@ -40,6 +40,11 @@ from mainstem.ports.commitlog.port import CommitLog, LogObject
 from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
 from mainstem.ports.objectstore.port import ObjectStore
 
+TIER_EVERY_S = 10.0  # interval of checks for objects to copy to the store or to delete, unless woken
+TIER_PAUSE_MAX_S = 300.0  # between two attempts while the store does not respond
+TIER_PUTS_MAX = 4  # concurrent uploads of parts of an object
+TIER_GRACE_MS = 600_000  # an unneeded copy stays this long for readers that have its location
+
 _log = events.named("tiers")
 
 
@@ -105,19 +110,19 @@ class Tiering:
 
     async def run(self) -> None:
         """Run until cancelled or the log is closed."""
-        pause_s = limits.TIER_EVERY_S
+        pause_s = TIER_EVERY_S
         while True:
             self._wake.clear()
             try:
                 await self.round()
-                self.failing, pause_s = "", limits.TIER_EVERY_S
+                self.failing, pause_s = "", TIER_EVERY_S
             except Closed:
                 return
             except (MainstemError, FileNotFoundError) as error:
                 self.counts.failures += 1
                 if not self.failing:
                     _log.warning("tiering failed", error=str(error))
-                self.failing, pause_s = str(error), min(2 * pause_s, limits.TIER_PAUSE_MAX_S)
+                self.failing, pause_s = str(error), min(2 * pause_s, TIER_PAUSE_MAX_S)
                 await asyncio.sleep(pause_s)  # back off, even if something sets `_wake`
                 continue
             try:
@@ -179,7 +184,7 @@ class Tiering:
         under_way: set[asyncio.Task[bool]] = set()
         try:
             async for part, content in self._port.content(one.number):
-                if len(under_way) >= limits.TIER_PUTS_MAX:
+                if len(under_way) >= TIER_PUTS_MAX:
                     done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
@@ -260,7 +265,7 @@ class Tiering:
         await self.leave({tier.object for tier in self._ledger.tiers} - known)
 
     async def _delete(self) -> None:
-        before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
+        before_ms = self._clock.now_ms() - TIER_GRACE_MS
         for tier in self._ledger.tiers.leaving():
             if self._host.store_copies:
                 return

@@ -25,6 +25,11 @@ from mainstem.errors import LogDamaged, invariant
 from mainstem.ledger.repacked_objects import FIRST_NUMBER, RepackedObjects, RepackRound
 from mainstem.log.read.extents import Extent, ObjectSpan, OpenExtents, Rows, SealedExtents, span_of
 
+INDEX_MEMORY_BYTES = 16 * limits.MIB  # cache of the indexes of objects, and of repacked files …
+INDEX_MEMORY_OBJECTS_MIN = 3  # … but at least this many of any size: a lookup may need two neighbours …
+INDEX_MEMORY_FILES_MIN = 16  # … or bisect thousands of repacked rounds
+STORAGE_OPEN_EXTENTS_MAX = 100_000  # of the open file; above it, they are not sorted for display
+
 _NO_BOUND = (1 << 63) - 1
 _FEW_EXTENTS = 16  # looked up one by one; more of them as arrays
 _ROWS_AT_ONCE = 1024
@@ -100,8 +105,8 @@ class ExtentIndex:
         self._repacked = repacked or RepackedObjects()
         self._open: OpenExtents | None = None
         self._unsealed: dict[int, SealedExtents] = {}  # complete objects that do not carry their index yet
-        self._loaded = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_OBJECTS_MIN)
-        self._loaded_files = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_FILES_MIN)  # repacked
+        self._loaded = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_OBJECTS_MIN)
+        self._loaded_files = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_FILES_MIN)  # repacked
         self._spans: dict[int, Rows] = {}  # of the log's own objects
         self._of_stream: dict[int, _StreamObjects] = {}
         self._stale: list[Rows] = []  # streams whose `_of_stream` entry may still name repacked objects
@@ -244,7 +249,7 @@ class ExtentIndex:
     def spans(self, number: int) -> Rows | None:
         """One row for each stream of an object; None if the object grows and has too many extents."""
         if self._open is not None and number == self._open.number:
-            return self._open.spans() if len(self._open) <= limits.STORAGE_OPEN_EXTENTS_MAX else None
+            return self._open.spans() if len(self._open) <= STORAGE_OPEN_EXTENTS_MAX else None
         return self._spans.get(number)
 
     def holds(self, number: int) -> bool:

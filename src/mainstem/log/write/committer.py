@@ -22,7 +22,7 @@ from mainstem.errors import (
     TooLarge,
     Unavailable,
 )
-from mainstem.ledger.appends import (
+from mainstem.ledger.entry import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
@@ -30,8 +30,8 @@ from mainstem.ledger.appends import (
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
     AppendRun,
+    Entry,
 )
-from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import RaiseCeilings
@@ -49,6 +49,10 @@ from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
 from mainstem.records.header import slice_crc
+
+PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
+OPEN_EXTENTS_MAX = 512 * limits.KIB  # slices in one object, which bounds the memory for an open one
+UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
 
 
 class Committer:
@@ -98,7 +102,7 @@ class Committer:
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
         self._follower: Follower | None = None
         self._on_fatal: Callable[[Exception], None] = lambda _: None
-        self._uploads = asyncio.Semaphore(limits.UPLOADS_IN_FLIGHT_MAX)
+        self._uploads = asyncio.Semaphore(UPLOADS_IN_FLIGHT_MAX)
         # Groups of a shared log that are being uploaded or committed.
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
@@ -159,7 +163,7 @@ class Committer:
         """Append batches to a stream of the log.
 
         Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
-        if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
+        if self._pending_bytes >= PENDING_BYTES_MAX or self._room:
             turn: asyncio.Future[None] = self._loop.create_future()
             turn.add_done_callback(partial(self._append_in_turn, request, waiter))
             self._room.append(turn)
@@ -182,7 +186,7 @@ class Committer:
 
     async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
-        while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
+        while self._pending_bytes >= PENDING_BYTES_MAX and self._refusal is None:
             await self._wait_for_room()
         # A run of its own: what the command says of it must not concern what others append.
         appended: asyncio.Future[Placed] = self._loop.create_future()
@@ -287,7 +291,7 @@ class Committer:
 
     def _admit(self) -> None:
         """Tell the first in the line that there is room."""
-        if self._room and self._pending_bytes < limits.PENDING_BYTES_MAX and not self._room[0].done():
+        if self._room and self._pending_bytes < PENDING_BYTES_MAX and not self._room[0].done():
             self._room[0].set_result(None)
 
     # Writing
@@ -393,7 +397,7 @@ class Committer:
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
         payload, crc = group.slices(), _payload_crc(group, entry)
-        if self._delivery.waits_for_sync(entry):
+        if self._waits_for_sync(entry):
             placement, sync_s = await self._port.append_synced(encoded, payload, crc)
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
@@ -403,8 +407,19 @@ class Committer:
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
         self._apply(group, entry, placement)
-        if self._index.open_extents >= limits.OPEN_EXTENTS_MAX:
+        if self._index.open_extents >= OPEN_EXTENTS_MAX:
             await self._port.roll()
+
+    def _waits_for_sync(self, entry: Entry) -> bool:
+        """Whether somebody waits for this entry to be durable."""
+        relaxed = self._visibility.relaxed
+        for part in entry.parts:
+            if not isinstance(part, AppendRun):
+                return True
+            for stream in set(part.slices["stream"].tolist()):
+                if not relaxed[stream]:
+                    return True
+        return False
 
     async def _commit_shared(
         self,

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from mainstem import limits
 from mainstem.errors import InvalidConfig
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
 if TYPE_CHECKING:
     from mainstem.ports.objectstore.bucket import Retries
+
+STORE_REQUEST_S = 20.0  # one attempt, which bounds how long a stalled put can live
+STORE_CONNECT_S = 5.0
 
 _S3 = {
     "endpoint",
@@ -114,8 +116,8 @@ def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any
 
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     client: dict[str, Any] = {
-        "timeout": timedelta(seconds=limits.STORE_REQUEST_S),
-        "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
+        "timeout": timedelta(seconds=STORE_REQUEST_S),
+        "connect_timeout": timedelta(seconds=STORE_CONNECT_S),
     }
     if str(options.get("endpoint", "")).startswith("http://") or options.get("use_emulator"):
         client["allow_http"] = True  # otherwise the environment may allow it

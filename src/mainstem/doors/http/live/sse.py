@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mainstem import limits
 from mainstem.doors.http.transport.errors import Refusal, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Header
+
+WATCH_RETRY_MS = 2_000  # how soon a client reconnects after it lost its stream
 
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # proxies must pass every frame on at once
 )
-RETRY = b"retry: %d\n\n" % limits.WATCH_RETRY_MS
+RETRY = b"retry: %d\n\n" % WATCH_RETRY_MS
 SHUTTING_DOWN = (
     b'event: error\ndata: {"code":"server_shutting_down",'
     b'"message":"the server is shutting down: connect again soon"}\n\n'

@@ -12,6 +12,8 @@ import msgspec
 from mainstem import limits
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.streams import find_stream
+from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http.live import sse
@@ -23,7 +25,10 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
 from mainstem.errors import Closed, TopicNotFound
-from mainstem.ledger.topics import Topic
+
+WATCH_TOPICS_MAX = 256  # of one session
+WATCH_HEARTBEAT_MS_MIN = 1_000
+WATCH_HEARTBEAT_MS_MAX = 60_000
 
 _watch_body = msgspec.json.Decoder(WatchBody)
 _cursors = msgspec.json.Decoder(dict[str, U64])
@@ -33,8 +38,8 @@ _encode = msgspec.json.Encoder().encode
 async def post_watch(request: HttpRequest) -> Response:
     """Create a watch session for topics."""
     body = request.json(_watch_body)
-    if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
-        raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
+    if not 1 <= len(body.topics) <= WATCH_TOPICS_MAX:
+        raise invalid(f"watch 1 to {WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
         request.require_name(name)
     request.context.live.sessions.check_room()
@@ -48,7 +53,7 @@ async def post_watch(request: HttpRequest) -> Response:
         if begin.partition:
             partitions[topic.name] = begin.partition
         shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
-    low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
+    low, high = WATCH_HEARTBEAT_MS_MIN, WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
         request.key.digest,
         cursors,
@@ -176,7 +181,7 @@ class WatchStream(Push):
         for name, cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
             partition = session.partitions.get(name, 0)
-            if topic is None or partition >= len(topic.streams):
+            if topic is None or find_stream(topic, partition) < 0:
                 self._forget(name)
             else:
                 self._places.append(watching.enter(self, topic, cursor, watch_options, partition))

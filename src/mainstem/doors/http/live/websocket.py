@@ -26,6 +26,9 @@ from mainstem.doors.http.transport.responses import Asgi, Receive, Response, Sen
 from mainstem.doors.http.transport.send_buffer import SendBuffer
 from mainstem.errors import Closed, MainstemError, TopicNotFound
 
+WEBSOCKET_COMMANDS_MAX = 64  # received without a response on one socket; above it, reading stops
+WEBSOCKET_TOPICS_MAX = 1_024  # subscribed to through one socket
+
 T = TypeVar("T")
 
 _log = events.named("http")
@@ -151,7 +154,7 @@ class Socket:
             raise invalid("name the topics to subscribe to, in topic or topics")
         for name in wanted:
             self._request.require_name(name)
-        bound = limits.WEBSOCKET_TOPICS_MAX
+        bound = WEBSOCKET_TOPICS_MAX
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
         broker = self._request.broker
@@ -204,7 +207,7 @@ class Socket:
         if self._request.broker.streams.get(command.topic) is None:
             await writing  # what follows finds the topic, and comes behind
             return
-        if len(self._publishing) >= limits.WEBSOCKET_COMMANDS_MAX:
+        if len(self._publishing) >= WEBSOCKET_COMMANDS_MAX:
             await asyncio.wait(self._publishing, return_when=asyncio.FIRST_COMPLETED)
         # Tasks begin in the order they are made in, and take their place in the log as they begin.
         task = self._loop.create_task(writing)

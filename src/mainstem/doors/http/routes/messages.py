@@ -12,6 +12,10 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.records.decoding import StoredRecord
 
+MESSAGES_SHOWN_DEFAULT = 50
+MESSAGES_SHOWN_MAX = 500
+MESSAGE_VALUE_BYTES_DEFAULT = 16 * limits.KIB  # of a value, unless the request asks for all of it
+
 _DIGITS_MAX = 18
 
 
@@ -20,7 +24,7 @@ async def get_messages(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
-    limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
+    limit = max(1, min(request.number("limit", MESSAGES_SHOWN_DEFAULT), MESSAGES_SHOWN_MAX))
     sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
     first, before = _offset(request, "from"), _offset(request, "before")
@@ -42,7 +46,7 @@ def _offset(request: HttpRequest, name: str) -> int | None:
 
 
 def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
-    bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
+    bound = request.number("value_bytes", MESSAGE_VALUE_BYTES_DEFAULT)
     return MessageList(
         topic=request.topic,
         partition=request.partition,

@@ -8,11 +8,11 @@ from mainstem import limits
 from mainstem.api.groups import GroupOffsetsCommitted, GroupPositionsBody
 from mainstem.api.topics import PartitionPosition, TopicPositions
 from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
+from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import PartitionNotFound
-from mainstem.ledger.topics import Topic
 
 _EARLIEST = "earliest"
 _LATEST = "latest"
@@ -54,8 +54,7 @@ def _asked(request: HttpRequest, topic: Topic) -> range:
     if request.text("partition") is None:
         return range(len(topic.streams))
     partition = request.partition
-    if partition >= len(topic.streams):
-        raise PartitionNotFound(topic.name, partition, len(topic.streams))
+    stream_of(topic, partition)  # raises PartitionNotFound
     return range(partition, partition + 1)
 
 

@@ -20,6 +20,11 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import TopicFull
 
+HTTP_NODE_BYTES_MAX = 128
+HTTP_META_BYTES_MAX = 16 * limits.KIB
+HTTP_META_KEYS_MAX = 64
+HTTP_IDEMPOTENCY_KEY_BYTES_MAX = 256
+
 Raw = msgspec.Raw
 
 
@@ -45,8 +50,8 @@ async def post_records(request: HttpRequest) -> Response:
 def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | None:
     """The body's, or else the header's. Raises Refusal 400 if it is too long."""
     key = in_body.encode() if in_body is not None else in_header
-    if key is not None and len(key) > limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX:
-        raise invalid(f"an idempotency key has up to {limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX} bytes")
+    if key is not None and len(key) > HTTP_IDEMPOTENCY_KEY_BYTES_MAX:
+        raise invalid(f"an idempotency key has up to {HTTP_IDEMPOTENCY_KEY_BYTES_MAX} bytes")
     return key or None
 
 
@@ -188,16 +193,16 @@ def _headers(
 
 def _node_header(node: str) -> Header:
     encoded = node.encode()
-    if len(encoded) > limits.HTTP_NODE_BYTES_MAX:
-        raise invalid(f"a node has up to {limits.HTTP_NODE_BYTES_MAX} bytes")
+    if len(encoded) > HTTP_NODE_BYTES_MAX:
+        raise invalid(f"a node has up to {HTTP_NODE_BYTES_MAX} bytes")
     return "node", encoded
 
 
 def _check_meta(meta: bytes) -> None:
-    if len(meta) > limits.HTTP_META_BYTES_MAX:
-        raise invalid(f"meta has up to {limits.HTTP_META_BYTES_MAX} bytes")
+    if len(meta) > HTTP_META_BYTES_MAX:
+        raise invalid(f"meta has up to {HTTP_META_BYTES_MAX} bytes")
     # As many colons as keys at least: most metas need not be parsed to know that they are few.
-    keys_max = limits.HTTP_META_KEYS_MAX
+    keys_max = HTTP_META_KEYS_MAX
     if meta.count(b":") > keys_max and meta.startswith(b"{") and len(_object.decode(meta)) > keys_max:
         raise invalid(f"meta has up to {keys_max} keys")
 

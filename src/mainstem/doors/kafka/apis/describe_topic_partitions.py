@@ -20,7 +20,6 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from mainstem import limits
 from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.streams import LEADER_EPOCH
 from mainstem.broker.topics.service import Topic
@@ -29,9 +28,11 @@ from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.operations import operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
+KAFKA_DESCRIBED_PARTITIONS_MAX = 2000  # in one page of DescribeTopicPartitions
+
 
 async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    room = max(1, min(request.response_partition_limit, limits.KAFKA_DESCRIBED_PARTITIONS_MAX))
+    room = max(1, min(request.response_partition_limit, KAFKA_DESCRIBED_PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
     for name, topic in _from_cursor(call.context, request):

@@ -49,6 +49,7 @@ import struct
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.streams import find_stream
 from mainstem.doors.kafka.apis.fetch_poll import FetchPart, FetchPoll, FetchTopic
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
 from mainstem.doors.kafka.transport.api import Call, FastApi, Part, Reply, RequestOrder
@@ -160,7 +161,6 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         unknown = ErrorCode.unknown_topic_or_partition
     if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
         topic, unknown = None, ErrorCode.topic_authorization_failed
-    streams = topic.streams if topic is not None else ()
     parts: list[FetchPart] = []
     found.append(FetchTopic(bytes(body[begin:at]), parts))
     partitions, at = count(body, at, flexible)
@@ -178,7 +178,7 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         else:
             index, offset, most = _PART_4.unpack_from(body, at)
             at += _PART_4.size
-        part = FetchPart(index, streams[index] if 0 <= index < len(streams) else -1, offset, most)
+        part = FetchPart(index, find_stream(topic, index), offset, most)
         if part.stream < 0:
             part.code = unknown if topic is None else ErrorCode.unknown_topic_or_partition
         elif epoch not in (LEADER_EPOCH, UNKNOWN_EPOCH):

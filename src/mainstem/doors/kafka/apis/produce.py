@@ -37,7 +37,6 @@ import struct
 
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
 from mainstem.broker.broker import Broker
@@ -63,6 +62,8 @@ from mainstem.doors.kafka.transport.wire import (
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
 from mainstem.records.header import Slice
+
+KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
 
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
@@ -366,7 +367,7 @@ def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_Topic
     for _ in range(topics):
         at = _parse_topic(version, flexible, body, at, found)
         partitions += len(found[-1].parts)
-        if max(partitions, len(found)) > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+        if max(partitions, len(found)) > KAFKA_PARTITIONS_PER_REQUEST_MAX:
             raise MalformedRequest("a Produce request names too many partitions")
     if flexible:
         at = skip_tags(body, at)
@@ -385,7 +386,7 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
         topic = _TopicParts(bytes(body[begin:at]), name or "", None)
     found.append(topic)
     partitions, at = count(body, at, flexible)
-    if partitions > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+    if partitions > KAFKA_PARTITIONS_PER_REQUEST_MAX:
         raise MalformedRequest("a Produce request names too many partitions")
     topic.parts_at = at
     for _ in range(partitions):

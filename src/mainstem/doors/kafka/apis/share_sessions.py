@@ -12,6 +12,7 @@ from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement, Verdict
+from mainstem.broker.streams import find_stream
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call
@@ -71,11 +72,12 @@ def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
     topic = call.context.broker.streams.get_by_id(topic_id)
     if topic is None:
         raise ItemRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id.hex()}")
-    if not 0 <= partition < len(topic.streams):
+    stream = find_stream(topic, partition)
+    if stream < 0:
         raise ItemRefused(
             ErrorCode.unknown_topic_or_partition, f"topic {topic.name!r} has no partition {partition}"
         )
-    return topic.streams[partition]
+    return stream
 
 
 async def acknowledge(

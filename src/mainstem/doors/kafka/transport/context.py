@@ -16,6 +16,8 @@ from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peers
 
+KAFKA_METADATA_BYTES_KEPT = 16 * limits.MIB  # cached requests and responses, for one state of the topics
+
 
 class MetadataCache:
     """Answers of one state of the topics by version and request body, bounded in bytes."""
@@ -35,7 +37,7 @@ class MetadataCache:
     def put(self, version: int, body: bytes, answer: bytes) -> None:
         self._answers[version, body] = answer
         self._held += len(body) + len(answer)
-        while self._held > limits.KAFKA_METADATA_BYTES_KEPT:
+        while self._held > KAFKA_METADATA_BYTES_KEPT:
             (_, oldest), dropped = self._answers.popitem(last=False)
             self._held -= len(oldest) + len(dropped)
 

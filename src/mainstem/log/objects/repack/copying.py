@@ -23,6 +23,11 @@ from mainstem.ports.commitlog.port import Buffer
 from mainstem.records.header import stamp, walk
 from mainstem.records.salvage import salvage
 
+REPACK_READ_BYTES = 4 * limits.MIB  # copied at a time
+REPACK_READ_GAP_BYTES = 64 * limits.KIB  # one read covers slices closer than this
+REPACKED_FILE_EXTENTS_MAX = 64 * limits.KIB  # bounds its index
+REPACKED_EXTENT_BYTES = 32 * limits.KIB  # consecutive small slices are joined up to this size
+
 Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int, int, bool], Awaitable[Buffer]]
 """Bytes of an object: its number, start, length, and whether the previous read of them was damaged."""
@@ -91,7 +96,7 @@ def _cuts(rows: Rows, file_bytes: int) -> list[tuple[int, int]]:
     if not len(rows):
         return []
     sizes = rows["length"].cumsum(dtype=np.int64)
-    files = (sizes - 1) // file_bytes + np.arange(len(rows)) // limits.REPACKED_FILE_EXTENTS_MAX
+    files = (sizes - 1) // file_bytes + np.arange(len(rows)) // REPACKED_FILE_EXTENTS_MAX
     edges = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(rows)]
     return list(pairwise(edges))
 
@@ -160,8 +165,8 @@ def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
     order = np.lexsort((starts, part.objects))
     objects, starts = part.objects[order], starts[order]
     ends = starts + part.rows["length"][order]
-    apart = starts[1:] - ends[:-1] > limits.REPACK_READ_GAP_BYTES
-    far = np.diff(starts // limits.REPACK_READ_BYTES) > 0
+    apart = starts[1:] - ends[:-1] > REPACK_READ_GAP_BYTES
+    far = np.diff(starts // REPACK_READ_BYTES) > 0
     for some in np.split(order, np.flatnonzero(apart | far | (np.diff(objects) > 0)) + 1):
         yield int(part.objects[some[0]]), some
 
@@ -199,7 +204,7 @@ def _joined(rows: Rows, live: Liveness, payload: memoryview) -> Rows:
         (before["stream"] != after["stream"])
         | (before["base"] + before["count"] != after["base"])
         | (starts[:-1] + before["length"] != starts[1:])
-        | (np.diff(starts // limits.REPACKED_EXTENT_BYTES) > 0)
+        | (np.diff(starts // REPACKED_EXTENT_BYTES) > 0)
         | live.kept_apart(after)
     )
     firsts = np.concatenate(([0], np.flatnonzero(apart) + 1))

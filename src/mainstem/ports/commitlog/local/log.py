@@ -38,6 +38,10 @@ from mainstem.ports.commitlog.local.writer import SegmentWriter
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
+SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
+SHORTCUT_SLOW_S = 0.001  # a slower write there disables the shortcut …
+SHORTCUT_CLOSED_S = 1.0  # … for this long
+
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
 
@@ -53,7 +57,7 @@ class Shortcut:
         self._began = 0.0
 
     def open(self, size: int) -> bool:
-        return size <= limits.SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
+        return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
@@ -62,8 +66,8 @@ class Shortcut:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
-        if ended - self._began > limits.SHORTCUT_SLOW_S:
-            self._closed_until = ended + limits.SHORTCUT_CLOSED_S
+        if ended - self._began > SHORTCUT_SLOW_S:
+            self._closed_until = ended + SHORTCUT_CLOSED_S
 
 
 class LocalCommitLog:

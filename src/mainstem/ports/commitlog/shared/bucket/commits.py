@@ -33,6 +33,11 @@ from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.objectstore.port import ObjectStore
 
+BUCKET_INLINE_BYTES_MAX = 128 * limits.KIB  # a larger payload has its own objects, put before the entry
+BUCKET_POLL_S = 0.025  # shortest poll interval of a follower at the end …
+BUCKET_POLL_MAX_S = 0.25  # … and the longest, while there is nothing new
+BUCKET_PUT_S = 5.0  # an entry without a response for this long, and not in the bucket, is put again
+
 Wait = Callable[[float], Awaitable[None]]
 
 _ATTEMPTS_MAX = 4  # at one key; each of them stays within the store's own retry budget
@@ -70,11 +75,11 @@ class BucketCommits:
 
     @property
     def entry_bytes_max(self) -> int:
-        return limits.BUCKET_INLINE_BYTES_MAX
+        return BUCKET_INLINE_BYTES_MAX
 
     @property
     def payload_bytes_max(self) -> int:
-        return limits.BUCKET_INLINE_BYTES_MAX
+        return BUCKET_INLINE_BYTES_MAX
 
     @property
     def upload_s_max(self) -> float:
@@ -122,7 +127,7 @@ class BucketCommits:
 
     async def follow(self, position: int) -> AsyncGenerator[Sequence[DecodedCommit[EntryHead]], None]:
         at = position
-        pause = limits.BUCKET_POLL_S
+        pause = BUCKET_POLL_S
         count = 1
         while True:
             end = self._table.end
@@ -132,14 +137,14 @@ class BucketCommits:
                 yield known
                 if at > end:  # others write: there may be more already, and more to come
                     count = min(2 * len(known), limits.BUCKET_READS_MAX)
-                    pause = limits.BUCKET_POLL_S
+                    pause = BUCKET_POLL_S
                 continue
             await self._tail_reached(at, end)
             if at < self._table.end:
                 continue  # our own append got ahead meanwhile
             yield ()
             await self._wait(pause)
-            pause = min(2 * pause, limits.BUCKET_POLL_MAX_S)
+            pause = min(2 * pause, BUCKET_POLL_MAX_S)
             count = 1
 
     async def tail(self) -> int:
@@ -208,13 +213,13 @@ class BucketCommits:
         settles it, and the rest of our put finds the key taken. If no answer comes for long while the store shows an
         empty key, the connection is dead. Raises StoreUnreachable then, so that another one is tried."""
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + limits.BUCKET_PUT_S
+        give_up_at = loop.time() + BUCKET_PUT_S
         arrival = self._table.arrival()
         putting = asyncio.ensure_future(self._store.put(self._keys.entry(position), stored, if_absent=True))
         try:
             while True:
                 await asyncio.wait(
-                    (putting, arrival), timeout=limits.BUCKET_POLL_MAX_S, return_when=asyncio.FIRST_COMPLETED
+                    (putting, arrival), timeout=BUCKET_POLL_MAX_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if putting.done():
                     return putting.result()
