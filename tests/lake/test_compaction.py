@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem import limits
-from mainstem.lake.compaction import Compaction, compact
+from mainstem.tables.parts.compaction import Compaction, compact
 
 Row = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, time in ms
 

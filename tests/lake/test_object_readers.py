@@ -12,9 +12,6 @@ import pytest
 from mainstem import limits
 from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
-from mainstem.lake import object_readers
-from mainstem.lake.object_readers import Content, open_pieces
-from mainstem.lake.store_access import STORE_ENV, with_own_options
 from mainstem.ports.commitlog.port import CommitLog, Piece
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
@@ -22,6 +19,9 @@ from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import public_url
+from mainstem.tables.parts import object_readers
+from mainstem.tables.parts.object_readers import Content, open_pieces
+from mainstem.tables.parts.store_access import STORE_ENV, with_own_options
 
 STORE = "s3://bucket"
 

@@ -11,9 +11,9 @@ from itertools import islice
 from mainstem import limits
 from mainstem.broker.groups.offsets import OWN_PREFIX
 from mainstem.broker.groups.service import Groups
-from mainstem.broker.tables.lake import Lake
 from mainstem.log.log import Log
 from mainstem.metrics import Metric, one
+from mainstem.tables.lake import Lake
 
 
 def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:

@@ -14,14 +14,6 @@ from crc32c import crc32c
 from mainstem import limits
 from mainstem.api.lake import DataFile, Part, Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
-from mainstem.lake.object_readers import (
-    Content,
-    ObjectReader,
-    open_object_reader,
-    open_pieces,
-    open_seekable,
-    url_of,
-)
 from mainstem.log.read.extents import EXTENT
 from mainstem.ports.objectstore.open import redacted_url
 from mainstem.records.header import stamp
@@ -30,6 +22,14 @@ from mainstem.records.parquet import RowFile
 from mainstem.records.rewrite import Ranges, in_ranges
 from mainstem.records.rows import decode_rows
 from mainstem.records.salvage import salvage
+from mainstem.tables.parts.object_readers import (
+    Content,
+    ObjectReader,
+    open_object_reader,
+    open_pieces,
+    open_seekable,
+    url_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

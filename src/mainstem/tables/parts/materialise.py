@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mainstem.api.lake import Publication, Task
-from mainstem.broker.tables.table_columns import decode_columns
 from mainstem.errors import Unavailable
-from mainstem.lake.columns import with_columns
-from mainstem.lake.compaction import Compaction
-from mainstem.lake.objects import source_rows
-from mainstem.lake.outputs import Outputs, open_outputs
-from mainstem.lake.part_writer import PartWriter
+from mainstem.tables.columns import decode_columns
+from mainstem.tables.parts.compaction import Compaction
+from mainstem.tables.parts.outputs import Outputs, open_outputs
+from mainstem.tables.parts.part_writer import PartWriter
+from mainstem.tables.parts.source_rows import source_rows
+from mainstem.tables.parts.typed_columns import with_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

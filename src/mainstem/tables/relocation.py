@@ -25,9 +25,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 
-from mainstem.broker.tables import table_metadata
 from mainstem.errors import InvalidInput
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.tables import table_metadata
 
 _FORMAT_MAX = 2  # the manifests that PyIceberg writes
 _FILE_PATH = 1  # index of the field in a data file

@@ -11,11 +11,11 @@ from types import TracebackType
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from mainstem.client.loop import LoopThread
 from mainstem.errors import NotFound
-from mainstem.lake.store_access import open_named
+from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.ports.objectstore.range_file import RangeFile
+from mainstem.tables.parts.store_access import open_named
 
 
 class StoreIO(FileIO):

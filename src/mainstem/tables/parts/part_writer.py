@@ -8,9 +8,9 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.api.lake import Part, Task
-from mainstem.lake.day_files import DayFiles
-from mainstem.lake.outputs import Outputs
 from mainstem.records.rows import days, only_day
+from mainstem.tables.parts.day_files import DayFiles
+from mainstem.tables.parts.outputs import Outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from mainstem import limits
 from mainstem.api.lake import TableKind
-from mainstem.lake.iceberg.data_files import offset_bounds
-from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.tables.file_io import StoreIO
+from mainstem.tables.publishing.data_files import offset_bounds
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import IO, Protocol
 
-from mainstem.lake.object_readers import local_path
-from mainstem.lake.store_access import open_named
 from mainstem.ports.files import OsFiles, make_directories
+from mainstem.tables.parts.object_readers import local_path
+from mainstem.tables.parts.store_access import open_named
 
 
 class Outputs(Protocol):

@@ -15,8 +15,8 @@ import numpy as np
 
 from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
-from mainstem.lake.store_access import open_named
 from mainstem.ports.objectstore.range_file import RangeFile
+from mainstem.tables.parts.store_access import open_named
 
 T = TypeVar("T")
 Range = tuple[int, int]  # start and length

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from mainstem import limits
 from mainstem.api.lake import TableKind
-from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.tables.file_io import StoreIO
 
 
 def expired_snapshots(metadata: TableMetadata, now_ms: int, *, coming: int = 0) -> list[int]:
