@@ -41,6 +41,7 @@ from mainstem.ledger.tables import (
 )
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.tables import table_metadata
 from mainstem.tables.table_metadata import Changed, TableUpdates
@@ -333,7 +334,9 @@ class Catalog:
         from mainstem.tables.relocation import Relocation
 
         old, prefix = before.removesuffix(key), self._random.token(8).hex()
-        metadata = await Relocation(self._store, old, f"{self.store_url}/", prefix).run(content)
+        store = BlockingStore(self._store, asyncio.get_running_loop())
+        relocation = Relocation(store, old, f"{self.store_url}/", prefix)
+        metadata = await asyncio.to_thread(relocation.run, content)
         loaded = await self._written(metadata, metadata.location, _version(before) + 1)
         name = (table.namespace, table.name, table.table_id)
         await self._log.propose(CommitTables((TableCommit(*name, before, loaded.location),)))

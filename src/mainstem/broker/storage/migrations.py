@@ -36,6 +36,7 @@ from mainstem.ports.commitlog.shared.importing import open_importer
 from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
 from mainstem.tables import table_metadata
@@ -127,8 +128,9 @@ async def _rows(table: Table, store: ObjectStore) -> set[str]:
         from mainstem.tables.relocation import Relocation
 
         old = table.location.removesuffix(key)
-        trial = Relocation(_ReadOnlyStore(store), old, old, "trial")
-        await trial.run(content)
+        blocking = BlockingStore(_ReadOnlyStore(store), asyncio.get_running_loop())
+        trial = Relocation(blocking, old, old, "trial")
+        await asyncio.to_thread(trial.run, content)
         keys = {name.removeprefix(old) for name in trial.named if name.startswith(old)}
         for key in keys:
             check_key(key)

@@ -28,6 +28,7 @@ from mainstem.api.lake import (
     TableWork,
 )
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
+from mainstem.ports.objectstore.blocking import open_blocking
 from mainstem.tables.file_io import StoreIO
 from mainstem.tables.publishing.backoff import Backoff
 from mainstem.tables.publishing.broker import PublishingBroker, TableBroker
@@ -159,14 +160,11 @@ class Publisher:
         self._backoff.failed(work.table_id, report.problems[work.topic])
 
     def _publish_table(self, work: TableWork, report: PublishReport) -> None:
-        files = StoreIO.open(work.store_url, work.store)
-        try:
-            table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
-            table.publish()
-            if table.commits and table.version % self._sweep_every < table.commits:
-                report.swept += table.sweep(self._grace_ms)
-        finally:
-            files.close()
+        files = StoreIO(open_blocking(work.store_url), work.store)
+        table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
+        table.publish()
+        if table.commits and table.version % self._sweep_every < table.commits:
+            report.swept += table.sweep(self._grace_ms)
 
     def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
         """Whether the broker's pending changes differ by now. If not, a retry would fail the same way."""
