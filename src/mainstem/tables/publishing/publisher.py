@@ -34,8 +34,15 @@ from mainstem.tables.publishing.backoff import Backoff
 from mainstem.tables.publishing.broker import PublishingBroker, TableBroker
 from mainstem.tables.publishing.data_files import data_file
 from mainstem.tables.publishing.error_rows import may_have_errors, write_errors
-from mainstem.tables.publishing.expiry import expired_snapshots, remove_snapshots, sweep
-from mainstem.tables.publishing.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
+from mainstem.tables.publishing.snapshots import (
+    OffsetRange,
+    Operation,
+    SnapshotDraft,
+    Snapshots,
+    expired_snapshots,
+    remove_snapshots,
+    sweep,
+)
 
 _log = logging.getLogger("mainstem.tables")
 
