@@ -27,6 +27,7 @@ from mainstem.broker.security import Security
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
+from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
@@ -132,6 +133,7 @@ class Broker:
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
