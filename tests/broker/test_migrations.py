@@ -20,11 +20,11 @@ from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.storage.migrations import migrate
 from mainstem.errors import DirectoryLocked, InvalidInput
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.commitlog.local.layout import LOCK
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import broker_processes
 from tests.support.etcd import EtcdCluster

@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableCommitRequest, TableWorkPage, TaskKind
 from mainstem.broker.broker import Broker
-from mainstem.lake.iceberg.outbox import Publisher, PublishReport
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.streams import DeleteRecords
 from mainstem.ports.clock import ManualClock
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.publishing.publisher import Publisher, PublishReport
 
 T = TypeVar("T")
 

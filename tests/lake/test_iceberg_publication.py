@@ -19,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableWorkPage
 from mainstem.errors import StalePlan
-from mainstem.lake.iceberg.outbox import Publisher
-from mainstem.lake.materialise import materialise
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.publishing.publisher import Publisher
 
 from .tabling import Tabling, numbers, tabling
 

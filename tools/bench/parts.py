@@ -22,9 +22,9 @@ import uvloop
 
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tools.bench.librdkafka import CallbackConsumer
 from tools.bench.rawfetch import RawConsumer

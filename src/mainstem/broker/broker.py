@@ -27,10 +27,8 @@ from mainstem.broker.routers.service import RouterService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
+from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
-from mainstem.broker.tables.catalog import Catalog
-from mainstem.broker.tables.lake import Lake
-from mainstem.broker.tables.topic_tables import TopicTables
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
@@ -51,6 +49,9 @@ from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
+from mainstem.tables.catalog import Catalog
+from mainstem.tables.lake import Lake
+from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
 
@@ -131,10 +132,12 @@ class Broker:
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
         self.backups = Backups(log, options.data_dir, clock)
-        self.topic_tables = TopicTables(self)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.storage_maps = StorageMaps(log, self.lake.store_url)
+        self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
     async def open(
@@ -168,7 +171,7 @@ class Broker:
 
     @property
     def _rounds(self) -> tuple[PeriodicTask, ...]:
-        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
+        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""

@@ -78,7 +78,7 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
             )
         chosen = [work for work in works if not topics or work.topic in topics]
         try:
-            from mainstem.lake.delta import deliver as deliver_all
+            from mainstem.tables.publishing.delta import deliver as deliver_all
         except ImportError:
             raise MainstemError(
                 "Delta tables need more packages: run pip install 'mainstem[spark]'"

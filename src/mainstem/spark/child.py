@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 from mainstem import events
 from mainstem.address import Address
-from mainstem.lake.store_access import STORE_ENV
+from mainstem.ports.objectstore.open import STORE_ENV
 
 CHILD_ENV = "MAINSTEM_LAKE_CHILD"  # set for a child driver: it exits when its stdin reaches EOF
 SPARK_MISSING = "spark missing"  # event of a driver that finds no Spark or Java

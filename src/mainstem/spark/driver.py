@@ -23,7 +23,9 @@ from mainstem.spark.jobs import TaskOutcome
 from mainstem.spark.progress import Progress
 
 if TYPE_CHECKING:
-    from mainstem.lake.iceberg.outbox import TablesRound  # imports PyIceberg, which only publishing needs
+    from mainstem.tables.publishing.publisher import (
+        TablesRound,  # imports PyIceberg, which only publishing needs
+    )
 
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 PublishTables = Callable[[BrokerClient], "TablesRound"]

@@ -79,8 +79,8 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> DriverStatus:
 
 
 def _publish_tables() -> PublishTables:
-    from mainstem.lake.backoff import Backoff
-    from mainstem.lake.iceberg.outbox import publish_tables
+    from mainstem.tables.publishing.backoff import Backoff
+    from mainstem.tables.publishing.publisher import publish_tables
 
     return partial(publish_tables, backoff=Backoff())
 

@@ -10,7 +10,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.api.lake import DriverReport, Publication, Task, TopicFailure
-from mainstem.lake.backoff import delay_s
+from mainstem.tables.publishing.backoff import delay_s
 
 
 @dataclass(slots=True)

@@ -158,7 +158,7 @@ class TaskResult(NamedTuple):
 
 def run_task(encoded: bytes) -> TaskResult:
     """Run one task in this process."""
-    from mainstem.lake.materialise import materialise
+    from mainstem.tables.parts.materialise import materialise
 
     started = time.monotonic()
     try:

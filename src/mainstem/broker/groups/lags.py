@@ -11,9 +11,9 @@ from itertools import islice
 from mainstem import limits
 from mainstem.broker.groups.offsets import OWN_PREFIX
 from mainstem.broker.groups.service import Groups
-from mainstem.broker.tables.lake import Lake
 from mainstem.log.log import Log
 from mainstem.metrics import Metric, one
+from mainstem.tables.lake import Lake
 
 GROUPS_MEASURED_MAX = 200  # consumer groups whose members and lag are published as metrics
 GROUP_CURSORS_MEASURED_MAX = 10_000  # cursors of these groups that a scrape reads

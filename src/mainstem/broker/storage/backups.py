@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from mainstem.api.server import BackupReport
-from mainstem.broker.tables.catalog import FOLDER
-from mainstem.broker.tables.lake_garbage import PARTS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
@@ -39,6 +37,8 @@ from mainstem.ports.commitlog.local.segments import file_name
 from mainstem.ports.files import OsFiles
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.tables.catalog import FOLDER
+from mainstem.tables.garbage import PARTS
 
 _LINKS = ".backup"
 

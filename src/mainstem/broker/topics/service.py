@@ -118,7 +118,7 @@ class TopicService:
         return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
 
     async def change(
-        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool
+        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
     ) -> Topic:
         async with self._changing:
             topic = self.get(name)

@@ -8,11 +8,12 @@ from mainstem import limits
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, SalvagedExtent, StoredBytesMissing
+from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
 from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, without
 from mainstem.log.read.index import Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.write.committer import Committer
+from mainstem.records.slices import Salvaged
 
 # Reasons of losses that the ledger does not record: restoring the file brings the records back.
 UNREADABLE = "unreadable"
@@ -70,7 +71,7 @@ class Losses:
         return ReadChunk(extents_chunk([before], offset, extents).batches, end)
 
     async def read_around(
-        self, stream: int, offset: int, extent: Extent, whole: SalvagedExtent
+        self, stream: int, offset: int, extent: Extent, whole: Salvaged
     ) -> ReadChunk | None:
         """The intact part of a damaged extent at `offset`, once the loss is recorded. None if `offset` is lost."""
         inside = whole.first <= offset < whole.end

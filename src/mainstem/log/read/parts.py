@@ -14,6 +14,7 @@ from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError, RecordsLost, Unavailable
 from mainstem.log.read.part_cache import PartCache, PartChunk, PartKey
 from mainstem.log.write.delivery import LEADER_EPOCH
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.ports.objectstore.range_file import RangeFile
 from mainstem.records.header import seal, stamp_lone, walk
@@ -120,7 +121,8 @@ class PartReader:
     async def _cursor(self, part: Part, offset: int, loop: asyncio.AbstractEventLoop) -> PartRows:
         if self._store is None:
             raise Unavailable("the log was opened without its object store")
-        open_file = functools.partial(_open, self._store, loop)
+        store = BlockingStore(self._store, loop, timeout_s=PART_READ_S)
+        open_file = functools.partial(_open, store)
         return await loop.run_in_executor(self._executor(), _start, part, offset, open_file)
 
     def _executor(self) -> ThreadPoolExecutor:
@@ -146,10 +148,10 @@ def _start(part: Part, offset: int, open_file: functools.partial[RowFile]) -> Pa
     return PartRows(part, offset, open_file)
 
 
-def _open(store: ObjectStore, loop: asyncio.AbstractEventLoop, file: DataFile) -> RowFile:
+def _open(store: BlockingStore, file: DataFile) -> RowFile:
     from mainstem.records.parquet import RowFile
 
-    return RowFile(StoredFile(store, loop, file.key, file.bytes))
+    return RowFile(store.open(file.key, file.bytes))
 
 
 def _read(cursor: PartRows, offset: int, max_bytes: int, end: int) -> list[PartChunk]:

@@ -21,12 +21,12 @@ from mainstem.errors import (
     RecordsLost,
     StoreRefused,
 )
-from mainstem.lake.objects import source_rows
 from mainstem.log.read.extents import EXTENT
 from mainstem.records.rows import decode_rows
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
+from mainstem.tables.parts.source_rows import source_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

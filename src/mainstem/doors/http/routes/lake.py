@@ -86,8 +86,8 @@ async def post_sources(request: HttpRequest) -> Response:
     """Get the locations of the records of a range, for direct readers. No lease protects them."""
     body = request.json(_sources)
     request.require_name(body.topic)
-    topic = request.broker.streams.topic(body.topic)
-    return reply(await request.broker.lake.sources(topic, body.partition, body.start, body.end))
+    stream = request.broker.streams.of(body.topic, body.partition)
+    return reply(await request.broker.lake.sources(stream, body.start, body.end))
 
 
 # Tables

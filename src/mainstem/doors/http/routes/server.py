@@ -25,7 +25,6 @@ from mainstem.api.server import (
     ServerOverview,
 )
 from mainstem.broker.overview import Overview, SortBy
-from mainstem.broker.storage.storage_map import storage_map
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -119,14 +118,14 @@ async def get_key(request: HttpRequest) -> Response:
 
 async def get_storage(request: HttpRequest) -> Response:
     """Log objects and repacked files with the ranges in each, and parts by generation."""
-    found = await storage_map(request.broker, request.key.allows)
+    found = await request.broker.storage_maps.map(request.key.allows)
     return reply(replace(found, performance=request.performance()))
 
 
 async def get_topic_storage(request: HttpRequest) -> Response:
     """The storage of one topic."""
     topic = request.broker.streams.topic(request.topic)
-    found = await storage_map(request.broker, request.key.allows, topic)
+    found = await request.broker.storage_maps.map(request.key.allows, topic)
     return reply(replace(found, performance=request.performance()))
 
 

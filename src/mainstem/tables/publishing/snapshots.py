@@ -1,4 +1,5 @@
-"""Snapshots of a topic's table: write, merge and carry over manifests, and build the updates that commit them.
+"""Snapshots of a topic's table: write, merge and carry over manifests, build the updates that commit them, and expire
+old ones.
 
 PyIceberg's producers do not support the REPLACE operation, and they retry a commit that lost a race. This module only
 writes files; the caller's single commit decides whether a snapshot references them.
@@ -25,8 +26,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from mainstem import limits
 from mainstem.api.lake import TableKind
-from mainstem.lake.iceberg.data_files import offset_bounds
-from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.tables.file_io import StoreIO
+from mainstem.tables.publishing.data_files import offset_bounds
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]
@@ -242,3 +243,52 @@ def _summary(draft: SnapshotDraft, removed: Sequence[DataFile], parent: Snapshot
     zeroes = dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), "0")
     offsets = msgspec.json.encode({str(at): end for at, end in sorted(draft.offsets.items())}).decode()
     return {"operation": draft.operation, **nonzero, **zeroes, "mainstem.offsets": offsets}
+
+
+# Expiry. The data files belong to the log, so a table does not delete them. A table owns its metadata and manifests; an
+# error table also owns its data files. Listing the table's directory finds the files of failed commits and killed
+# publishers.
+
+
+def expired_snapshots(metadata: TableMetadata, now_ms: int, *, coming: int = 0) -> list[int]:
+    """Ids of snapshots that are too old, or over the limit with `coming` new ones. Never the current one."""
+    current = metadata.current_snapshot_id
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    others = [each for each in metadata.snapshots if each.snapshot_id not in referenced]
+    others.sort(key=lambda snapshot: (snapshot.sequence_number or 0, snapshot.timestamp_ms))
+    limit = max(0, limits.TABLE_SNAPSHOTS_KEPT - coming - (current is not None))
+    surplus = others[: max(0, len(others) - limit)]
+    old = [each for each in others if each.timestamp_ms < now_ms - limits.TABLE_SNAPSHOT_AGE_MS]
+    return [each.snapshot_id for each in others if each in surplus or each in old]
+
+
+def remove_snapshots(snapshot_ids: list[int]) -> list[dict[str, Any]]:
+    """The table update that removes these snapshots."""
+    return [{"action": "remove-snapshots", "snapshot-ids": snapshot_ids}] if snapshot_ids else []
+
+
+def sweep(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO, before_ms: int) -> int:
+    """Delete unreferenced files of the table's directory that are older than `before_ms`. Returns their number.
+
+    `metadata` must be the current one, at `location`. Newer files may belong to a commit in progress."""
+    referenced = _referenced_files(metadata, location, kind, files)
+    deleted = 0
+    for found in files.list_objects(f"{metadata.location}/"):
+        if files.location(found.key) not in referenced and found.modified_ms < before_ms:
+            files.delete(files.location(found.key))
+            deleted += 1
+    return deleted
+
+
+def _referenced_files(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
+    """Every file that the table owns and the metadata references."""
+    referenced = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    manifests: dict[str, ManifestFile] = {}
+    for snapshot in metadata.snapshots:
+        referenced.add(snapshot.manifest_list)
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(files)}
+    if kind == "errors":  # an error table owns its data files; data files of records belong to the log
+        for manifest in manifests.values():
+            entries = manifest.fetch_manifest_entry(files, discard_deleted=True)
+            referenced |= {entry.data_file.file_path for entry in entries}
+    return referenced | manifests.keys()

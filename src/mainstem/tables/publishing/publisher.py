@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,30 +26,25 @@ from mainstem.api.lake import (
     PendingChange,
     TableCommitRequest,
     TableWork,
-    TableWorkPage,
 )
-from mainstem.client.broker import BrokerClient
 from mainstem.errors import LogDamaged, MainstemError, NotFound, TableChanged, Unreachable, described
-from mainstem.lake.backoff import Backoff
-from mainstem.lake.iceberg.data_files import data_file
-from mainstem.lake.iceberg.error_rows import may_have_errors, write_errors
-from mainstem.lake.iceberg.expiry import expired_snapshots, remove_snapshots, sweep
-from mainstem.lake.iceberg.snapshots import OffsetRange, Operation, SnapshotDraft, Snapshots
-from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.ports.objectstore.blocking import open_blocking
+from mainstem.tables.file_io import StoreIO
+from mainstem.tables.publishing.backoff import Backoff
+from mainstem.tables.publishing.broker import PublishingBroker, TableBroker
+from mainstem.tables.publishing.data_files import data_file
+from mainstem.tables.publishing.error_rows import may_have_errors, write_errors
+from mainstem.tables.publishing.snapshots import (
+    OffsetRange,
+    Operation,
+    SnapshotDraft,
+    Snapshots,
+    expired_snapshots,
+    remove_snapshots,
+    sweep,
+)
 
 _log = logging.getLogger("mainstem.tables")
-
-
-class TableBroker(Protocol):
-    """The broker calls that publication needs; see BrokerClient."""
-
-    def settle_tables(self) -> None: ...
-
-    def tables(self) -> TableWorkPage: ...
-
-    def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns the new location of the table's metadata. Raises TableChanged."""
-        ...
 
 
 @dataclass
@@ -77,14 +72,14 @@ class TablesRound(NamedTuple):
     waiting: frozenset[str] = frozenset()  # those in backoff, not tried in this round
 
 
-def publish_tables(broker: BrokerClient, backoff: Backoff | None = None) -> TablesRound:
+def publish_tables(broker: PublishingBroker, backoff: Backoff | None = None) -> TablesRound:
     """Publish all pending changes to the Iceberg tables and the Delta tables, once."""
     backoff = backoff or Backoff()
     report = Publisher(broker, backoff=backoff).run()
     if not report.deliveries:
         return TablesRound(report.commits, report.problems, frozenset(report.waiting))
     try:
-        from mainstem.lake import delta  # 60 MB: imported only where a topic has a Delta table
+        from mainstem.tables.publishing import delta  # 60 MB: imported only where a topic has a Delta table
 
         delivered = delta.deliver(broker, report.deliveries, backoff)
     except Unreachable:
@@ -172,14 +167,11 @@ class Publisher:
         self._backoff.failed(work.table_id, report.problems[work.topic])
 
     def _publish_table(self, work: TableWork, report: PublishReport) -> None:
-        files = StoreIO.open(work.store_url, work.store)
-        try:
-            table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
-            table.publish()
-            if table.commits and table.version % self._sweep_every < table.commits:
-                report.swept += table.sweep(self._grace_ms)
-        finally:
-            files.close()
+        files = StoreIO(open_blocking(work.store_url), work.store)
+        table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
+        table.publish()
+        if table.commits and table.version % self._sweep_every < table.commits:
+            report.swept += table.sweep(self._grace_ms)
 
     def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
         """Whether the broker's pending changes differ by now. If not, a retry would fail the same way."""

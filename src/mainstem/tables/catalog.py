@@ -17,8 +17,6 @@ from urllib.parse import unquote, urlsplit
 
 from mainstem import events, limits
 from mainstem.api.lake import PartChange
-from mainstem.broker.tables import table_metadata
-from mainstem.broker.tables.table_metadata import Changed, TableUpdates
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
@@ -43,7 +41,10 @@ from mainstem.ledger.tables import (
 )
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.tables import table_metadata
+from mainstem.tables.table_metadata import Changed, TableUpdates
 
 __all__ = [
     "FOLDER",
@@ -180,7 +181,7 @@ class Catalog:
         try:
             data = await self._store.get(self._own_key(location))
         except NotFound:
-            raise InvalidInput(f"there is no metadata at {location[:512]!r}") from None
+            raise InvalidInput(f"no metadata at {location[:512]!r}") from None
         metadata = await asyncio.to_thread(table_metadata.parsed, data)
         self._own_folder(metadata.location)
         table_id = metadata.table_uuid.bytes
@@ -342,10 +343,12 @@ class Catalog:
         before = table.location
         key, content = await found_in(self._store, before)
         table_metadata.check_available()
-        from mainstem.broker.tables.table_relocation import Relocation
+        from mainstem.tables.relocation import Relocation
 
         old, prefix = before.removesuffix(key), self._random.token(8).hex()
-        metadata = await Relocation(self._store, old, f"{self.store_url}/", prefix).run(content)
+        store = BlockingStore(self._store, asyncio.get_running_loop())
+        relocation = Relocation(store, old, f"{self.store_url}/", prefix)
+        metadata = await asyncio.to_thread(relocation.run, content)
         loaded = await self._written(metadata, metadata.location, _version(before) + 1)
         name = (table.namespace, table.name, table.table_id)
         await self._log.propose(CommitTables((TableCommit(*name, before, loaded.location),)))

@@ -12,9 +12,9 @@ import numpy as np
 
 from mainstem import limits
 from mainstem.api.lake import DataFile
-from mainstem.lake.outputs import Outputs
 from mainstem.records.parquet import RowFileWriter, stored_schema
 from mainstem.records.rows import days, only_day, times_ms
+from mainstem.tables.parts.outputs import Outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ import io
 from typing import TYPE_CHECKING
 
 from mainstem.api.lake import DataFile
-from mainstem.lake.columns import ERROR_COLUMN, invalid_rows
-from mainstem.lake.iceberg.store_io import StoreIO
+from mainstem.tables.file_io import StoreIO
+from mainstem.tables.parts.typed_columns import ERROR_COLUMN, invalid_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

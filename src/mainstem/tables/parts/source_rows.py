@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.api.lake import DataFile, Part, Sources, StoredPiece, WalExtents
 from mainstem.errors import LogDamaged, SliceDamaged
-from mainstem.lake.object_readers import (
-    Content,
-    ObjectReader,
-    open_object_reader,
-    open_pieces,
-    open_seekable,
-    url_of,
-)
 from mainstem.log.read.extents import EXTENT
 from mainstem.ports.objectstore.open import redacted_url
 from mainstem.records.header import stamp
@@ -29,7 +20,15 @@ from mainstem.records.merging import RowRun, merged_rows
 from mainstem.records.parquet import RowFile
 from mainstem.records.rewrite import Ranges, in_ranges
 from mainstem.records.rows import decode_rows
-from mainstem.records.salvage import salvage
+from mainstem.records.slices import coalesce, cut, is_intact, salvage
+from mainstem.tables.parts.object_readers import (
+    Content,
+    ObjectReader,
+    open_object_reader,
+    open_pieces,
+    open_seekable,
+    url_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,11 +120,13 @@ def _read_slices(
     `unwanted`."""
     slices: list[memoryview] = []
     bases: list[int] = []
-    blocks, found = _slices(reader, rows)
-    for slice, row in zip(found, rows.tolist(), strict=True):
+    places = list(zip(rows["start"].tolist(), rows["length"].tolist(), strict=True))
+    runs = coalesce(places, limits.LAKE_READ_GAP_BYTES_MAX)
+    blocks = reader.read([(run.start, run.length) for run in runs])
+    for slice, row in zip(cut(runs, blocks, places), rows.tolist(), strict=True):
         _, count, base, _, length, crc, _ = row
         base += extents.shift
-        if len(slice) == length and crc32c(slice) == crc:
+        if is_intact(slice, length, crc):
             slices.append(slice)
             bases.append(base)
             continue
@@ -154,41 +155,17 @@ def _salvage_slices(
     slice: memoryview, base: int, count: int, unwanted: tuple[Ranges, Ranges]
 ) -> list[tuple[memoryview, int]]:
     """The intact parts of a damaged slice with their first offsets; none if a damaged offset is wanted."""
-    found = salvage(slice, count)
-    first, end = base + found.front_offsets, base + count - found.back_offsets
-    offsets = np.arange(first, end)
+    found = salvage(slice, base, count)
+    offsets = np.arange(found.first, found.end)
     if not np.all(in_ranges(offsets, unwanted[0]) | in_ranges(offsets, unwanted[1])):
         return []
-    pieces = [(slice[: found.front_bytes], base), (slice[len(slice) - found.back_bytes :], end)]
-    return [(piece, at) for piece, at in pieces if len(piece)]
+    return [(piece, at) for piece, at in ((found.before, base), (found.after, found.end)) if piece]
 
 
 def _location_text(extents: WalExtents, start: int) -> str:
     """The URL of the object with this byte, for error texts."""
     within = [piece.key for piece in extents.pieces if piece.start <= start < piece.start + piece.length]
     return redacted_url(url_of(extents.url, within[0]) if within else extents.url)
-
-
-def _slices(reader: ObjectReader, rows: Rows) -> tuple[Sequence[Content], list[memoryview]]:
-    """The blocks that were read, and each extent's bytes in them. One read covers neighbouring extents."""
-    starts = rows["start"].astype(np.int64)
-    ends = starts + rows["length"]
-    gaps = starts[1:] - ends[:-1]
-    cuts = np.flatnonzero((gaps < 0) | (gaps > limits.LAKE_READ_GAP_BYTES_MAX)) + 1
-    firsts = [0, *cuts.tolist()]
-    lasts = [*cuts.tolist(), len(rows)]
-    blocks = reader.read(
-        [
-            (int(starts[first]), int(ends[last - 1] - starts[first]))
-            for first, last in zip(firsts, lasts, strict=True)
-        ]
-    )
-    slices: list[memoryview] = []
-    for first, last, block in zip(firsts, lasts, blocks, strict=True):
-        view, origin = memoryview(block), int(starts[first])
-        for start, end in zip(starts[first:last].tolist(), ends[first:last].tolist(), strict=True):
-            slices.append(view[start - origin : end - origin])
-    return blocks, slices
 
 
 # Parts

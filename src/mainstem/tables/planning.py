@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.api.lake import Part, Plan, PlanRequest, Sources, Task, TaskKind
-from mainstem.broker.routers.record_locations import RecordLocator
 from mainstem.errors import (
     BrokerFenced,
     InvalidInput,
@@ -26,6 +25,7 @@ from mainstem.ledger.tasks import ReleaseTask, TakeTask
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
+from mainstem.tables.record_locations import RecordLocator
 
 _events = events.named("lake")
 
@@ -57,7 +57,7 @@ class LakePlanner:
         # Stream → (frontier, since when records wait after it).
         self._waiting: dict[int, tuple[int, int]] = {}
         self._next = ""  # the topic to start with, so that every topic gets its turn
-        self._problems: dict[int, str] = {}  # by stream: why there is no plan for it
+        self._problems: dict[int, str] = {}  # by stream: why planning it failed
 
     @property
     def _generations(self) -> Generations:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import invariant
+from mainstem.records.rows import times_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,8 @@ class Compaction:
         import pyarrow as pa
 
         invariant(self._last_offsets is None, "add_keys() after keep()")
-        eligible = self._eligible(rows)
-        keys = pa.table({"key": rows.column("_key"), "offset": rows.column("_offset")}).filter(eligible)
+        keys = pa.table({"key": rows.column("_key"), "offset": rows.column("_offset")})
+        keys = keys.filter(pa.array(self._eligible(rows)))
         self._keys_seen.append(keys)
         self._new_rows += len(keys)
         if self._new_rows >= max(self._distinct_keys, limits.COMPACTION_KEYS_AT_ONCE):
@@ -50,7 +51,6 @@ class Compaction:
     def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Second pass: the rows that compaction keeps."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         last_offsets = self._sorted_last_offsets()
         offsets = rows.column("_offset").to_numpy(zero_copy_only=False)
@@ -58,18 +58,12 @@ class Compaction:
         is_last = np.zeros(len(offsets), np.bool_)
         inside = indices < len(last_offsets)
         is_last[inside] = last_offsets[indices[inside]] == offsets[inside]
-        tombstone = pc.and_(
-            pc.is_null(rows.column("_value")), pc.less(times_ms(rows), self._tombstones_before_ms)
-        )
-        kept = pc.and_not(pa.array(is_last), tombstone)
-        return rows.filter(pc.or_(pc.invert(self._eligible(rows)), kept))
+        old_tombstone = ~_valid(rows, "_value") & (_times_ms(rows) < self._tombstones_before_ms)
+        return rows.filter(pa.array(~self._eligible(rows) | (is_last & ~old_tombstone)))
 
-    def _eligible(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+    def _eligible(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """A mask of the rows that compaction applies to: those with a key, older than `compact_before_ms`."""
-        import pyarrow.compute as pc
-
-        old = pc.less(times_ms(rows), self._compact_before_ms)
-        return pc.and_(pc.is_valid(rows.column("_key")), old)
+        return _valid(rows, "_key") & (_times_ms(rows) < self._compact_before_ms)
 
     def _reduce(self) -> None:
         """Reduce the collected keys to the last offset of each."""
@@ -93,23 +87,10 @@ class Compaction:
         return self._last_offsets
 
 
-def times_ms(rows: pa.RecordBatch) -> pa.Array:
-    """The timestamp of each record, exact also where it is outside the range of the table's timestamp."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from_timestamp = pc.divide(rows.column("_timestamp").cast(pa.int64()), 1000)
-    if "_timestamp_ms" not in rows.schema.names:
-        return from_timestamp
-    return pc.coalesce(rows.column("_timestamp_ms"), from_timestamp)
+def _valid(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.bool_]:
+    return np.asarray(rows.column(column).is_valid().to_numpy(zero_copy_only=False))
 
 
-def compact(table: pa.Table, compact_before_ms: int, tombstones_before_ms: int) -> pa.Table:
-    """Compact a table that has all rows of a stream's range in offset order."""
-    import pyarrow as pa
-
-    compaction = Compaction(compact_before_ms, tombstones_before_ms)
-    batches = table.to_batches()
-    for batch in batches:
-        compaction.add_keys(batch)
-    return pa.Table.from_batches([compaction.keep(batch) for batch in batches], table.schema)
+def _times_ms(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    exact = rows.column("_timestamp_ms") if "_timestamp_ms" in rows.schema.names else None
+    return times_ms(rows.column("_timestamp"), exact)

@@ -1,4 +1,4 @@
-"""The lake in the broker: plans of its tasks, publication of parts, and progress."""
+"""The lake: leases tasks, makes the parts that they write serve reads, and reports progress."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ from mainstem.api.lake import (
     Sources,
     TopicProgress,
 )
-from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.broker.routers.record_locations import RecordLocator
-from mainstem.broker.streams import stream_of
-from mainstem.broker.tables.lake_garbage import LakeGarbage
-from mainstem.broker.tables.planning import LakePlanner
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import PartsSwapped, SwapParts, task_of
 from mainstem.ledger.parts import prefix_of
@@ -30,12 +25,15 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.objectstore.open import public_url
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.tables.garbage import LakeGarbage
+from mainstem.tables.planning import LakePlanner
+from mainstem.tables.record_locations import RecordLocator
 
 
 class TopicLag(NamedTuple):
     topic: str
     records: int  # not in a Parquet file yet
-    table_records: int | None  # not in the topic's table yet; None: there is no table
+    table_records: int | None  # not in the topic's table yet; None: it has no table
 
 
 class Lake:
@@ -49,17 +47,16 @@ class Lake:
         self._record_locator = RecordLocator(log, self.store_url)
         self._planning = LakePlanner(log, self._record_locator, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)
-        self.rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.collect)
 
     async def plan(self, request: PlanRequest) -> Plan:
         """Lease the tasks that are due, one lease a stream. Raises InvalidInput."""
         return await self._planning.plan(request)
 
-    async def sources(self, topic: Topic, partition: int, start: int, end: int) -> Sources:
+    async def sources(self, stream: int, start: int, end: int) -> Sources:
         """Where the committed records of [start, end), or of a prefix of it, are.
 
-        Raises PartitionNotFound, OffsetOutOfRange, NotFound."""
-        return await self._record_locator.readable(stream_of(topic, partition), start, end)
+        Raises OffsetOutOfRange, NotFound."""
+        return await self._record_locator.readable(stream, start, end)
 
     async def publish(self, publication: Publication) -> int:
         """Serve a range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""

@@ -8,8 +8,8 @@ publishing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,10 +24,6 @@ from mainstem.api.lake import (
     TableWork,
     TableWorkPage,
 )
-from mainstem.broker.tables import table_metadata
-from mainstem.broker.tables.catalog import TOPIC_SUFFIX, TableChange, sanitised
-from mainstem.broker.tables.table_columns import declared, decode_columns, encode_columns
-from mainstem.broker.tables.table_metadata import TableUpdates
 from mainstem.errors import (
     InvalidConfig,
     MainstemError,
@@ -38,26 +34,56 @@ from mainstem.errors import (
     TableNotFound,
     described,
 )
+from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.table import Table
 from mainstem.ledger.tables import DeclareTable
 from mainstem.ledger.topics import Topic
-
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock, Random
+from mainstem.tables import table_metadata
+from mainstem.tables.catalog import TOPIC_SUFFIX, Catalog, TableChange, sanitised
+from mainstem.tables.columns import declared, decode_columns, encode_columns
+from mainstem.tables.table_metadata import TableUpdates
 
 _events = events.named("tables")
 
 ERRORS_SUFFIX = "__errors"
 
 
+class TopicConfigs(Protocol):
+    """Topics and their settings."""
+
+    def get(self, name: str) -> Topic:
+        """Raises TopicNotFound."""
+        ...
+
+    async def change(self, name: str, change: Callable[[TopicConfig], TopicConfig]) -> Topic:
+        """Raises TopicNotFound, InvalidConfig."""
+        ...
+
+
 class TopicTables:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    """`store_url` is the URL of the part files, without secrets: publishers have their own credentials."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: TopicConfigs,
+        catalog: Catalog,
+        store_url: str,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._catalog = catalog
+        self._store_url = store_url
+        self._clock = clock
+        self._random = random
         self._settling = asyncio.Lock()
-        self._settled: tuple[int, int] | None = (
-            None  # digests of topics and declarations after the last full settle
-        )
-        self._swept_ms = broker.clock.now_ms()
+        # Digests of topics and declarations after the last full settle.
+        self._settled: tuple[int, int] | None = None
+        self._swept_ms = clock.now_ms()
         self._expiry_ms: dict[bytes, int] = {}  # table id → when to check it next for old snapshots
         self._expiring: set[bytes] = set()  # tables whose snapshots this round of publishing checks
         self._widened: dict[bytes, str] = {}  # table id → columns that the table has
@@ -67,21 +93,21 @@ class TopicTables:
 
     async def put(self, name: str, *, enabled: bool, schema: object, delta: str | None) -> TableStatus:
         """Raises TopicNotFound, InvalidConfig, TableIncompatible, TableExists."""
-        topic = self._broker.streams.topic(name)
+        topic = self._topics.get(name)
         if enabled:
             check_can_be_table(topic)
             self._check_name(topic)
         if schema is not None or delta is not None:
             await self._declare(topic, schema, delta)
-        await self._broker.change_topic(name, lambda config: msgspec.structs.replace(config, table=enabled))
-        topic = self._broker.streams.topic(name)
+        await self._topics.change(name, lambda config: msgspec.structs.replace(config, table=enabled))
+        topic = self._topics.get(name)
         async with self._settling:
             await self._settle(topic)
             self._problems.pop(topic.topic_id, None)
         return await self.status(topic)
 
     async def _declare(self, topic: Topic, schema: object, delta: str | None) -> None:
-        present = self._broker.log.ledger.tables.declaration(topic.topic_id)
+        present = self._log.ledger.tables.declaration(topic.topic_id)
         columns = present.columns
         if schema is not None:
             columns = encode_columns(declared(schema, decode_columns(present.columns)))
@@ -95,13 +121,13 @@ class TopicTables:
             )
         wanted = (columns, present.delta if delta is None else delta)
         if wanted != (present.columns, present.delta):
-            await self._broker.log.propose(DeclareTable(topic.topic_id, present.revision, *wanted))
+            await self._log.propose(DeclareTable(topic.topic_id, present.revision, *wanted))
 
     def _check_name(self, topic: Topic) -> None:
         """Raises TableExists if another table has the name."""
         for kind in ("records", "errors"):
             name = table_name(topic.name, kind)
-            taken = self._broker.log.ledger.tables.get(topic.namespace, name)
+            taken = self._log.ledger.tables.get(topic.namespace, name)
             if taken is not None and taken.topic_id != topic.topic_id:
                 error = TableExists(topic.namespace, name)
                 error.add_note(f"the table of topic {topic.name!r} would have that name")
@@ -113,16 +139,16 @@ class TopicTables:
         """Create, widen and drop tables to match the topics. Returns, by topic, why a table could not be settled."""
         problems: dict[str, str] = {}
         found: dict[bytes, str] = {}
-        ledger = self._broker.log.ledger
+        ledger = self._log.ledger
         async with self._settling:
             state = (ledger.topics.digest, ledger.tables.declarations_digest)
             if state == self._settled:
                 return problems
-            for topic in self._broker.streams.topics():
+            for topic in list(ledger.topics):
                 try:
                     await self._settle(topic)
                 except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
-                    if self._broker.streams.get_by_id(topic.topic_id) is None:
+                    if self._log.ledger.topics.by_id(topic.topic_id) is None:
                         continue  # deleted meanwhile
                     problems[topic.name] = found[topic.topic_id] = described(error)
             self._settled = None if problems else state
@@ -130,7 +156,7 @@ class TopicTables:
         return problems
 
     async def _settle(self, topic: Topic) -> None:
-        tables = self._broker.log.ledger.tables
+        tables = self._log.ledger.tables
         columns = decode_columns(tables.declaration(topic.topic_id).columns)
         kinds: tuple[TableKind, ...] = ("records", "errors")
         for kind in kinds:
@@ -138,7 +164,7 @@ class TopicTables:
             wanted = topic.config.table and (kind == "records" or bool(columns))
             if not wanted:
                 if table is not None:
-                    await self._broker.catalog.drop_any(table, purge=True)
+                    await self._catalog.drop_any(table, purge=True)
             elif table is None:
                 check_can_be_table(topic)
                 await self._create(topic, kind, columns)
@@ -146,26 +172,24 @@ class TopicTables:
                 await self._widen(table, columns)
 
     async def _create(self, topic: Topic, kind: TableKind, columns: list[Column]) -> None:
-        catalog = self._broker.catalog
         name = table_name(topic.name, kind)
-        table_id = self._broker.random.token(16)
-        folder = catalog.folder_of(topic.namespace, name, table_id, TOPIC_SUFFIX)
+        table_id = self._random.token(16)
+        folder = self._catalog.folder_of(topic.namespace, name, table_id, TOPIC_SUFFIX)
         metadata = await asyncio.to_thread(
             table_metadata.of_topic, kind, columns, table_id, folder, topic.name
         )
-        await catalog.create_with(topic.namespace, name, table_id, topic.topic_id, kind, metadata)
+        await self._catalog.create_with(topic.namespace, name, table_id, topic.topic_id, kind, metadata)
 
     async def _widen(self, table: Table, columns: list[Column]) -> None:
         """Add the columns to a table that were declared since it was created."""
         text = encode_columns(columns)
         if self._widened.get(table.table_id) == text:
             return
-        catalog = self._broker.catalog
-        metadata = await catalog.metadata_at(table.location)
+        metadata = await self._catalog.metadata_at(table.location)
         updates = await asyncio.to_thread(table_metadata.widening, metadata, columns)
         if updates:
             change = TableChange((table.namespace, table.name), TableUpdates([], updates), owner=True)
-            await catalog.commit(change)
+            await self._catalog.commit(change)
         self._widened[table.table_id] = text
 
     # Publishing
@@ -175,20 +199,20 @@ class TopicTables:
 
         Returns why a topic has no table although it should, by topic."""
         problems = await self.settle()
-        now = self._broker.clock.now_ms()
+        now = self._clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
             await self._sweep(now - limits.TABLE_ORPHAN_MS)
         for topic_id, problem in self._unplannable():
             self._problems[topic_id] = problem
             self._settled = None
-        tables = [table for table in self._broker.log.ledger.tables if table.topic_id]
+        tables = [table for table in self._log.ledger.tables if table.topic_id]
         self._expiring = {table.table_id for table in tables if self._expiry_due(table, now)}
         return problems
 
     def works(self) -> TableWorkPage:
         """Every topic's tables, and what is left to publish to each."""
-        topics = {topic_id: self._broker.streams.get_by_id(topic_id) for topic_id in self._problems}
+        topics = {topic_id: self._log.ledger.topics.by_id(topic_id) for topic_id in self._problems}
         problems = {topic.name: self._problems[topic_id] for topic_id, topic in topics.items() if topic}
         found = []
         for topic, table in self._topic_tables():
@@ -207,25 +231,25 @@ class TopicTables:
                 yield topic.topic_id, described(error)
 
     def _topic_tables(self) -> Iterator[tuple[Topic, Table]]:
-        for table in self._broker.log.ledger.tables:
-            topic = self._broker.streams.get_by_id(table.topic_id) if table.topic_id else None
+        for table in self._log.ledger.tables:
+            topic = self._log.ledger.topics.by_id(table.topic_id) if table.topic_id else None
             if topic is not None:
                 yield topic, table
 
     async def _sweep(self, before_ms: int) -> None:
         """Delete files of dropped tables from the store. A failure does not stop publishing."""
         try:
-            await self._broker.catalog.sweep_topics(before_ms)
+            await self._catalog.sweep_topics(before_ms)
         except Exception as error:  # noqa: BLE001 - the next sweep tries again
             _events.warning("table sweep failed", error=described(error))
 
     def _work(self, topic: Topic, table: Table) -> TableWork:
-        declaration = self._broker.log.ledger.tables.declaration(topic.topic_id)
+        declaration = self._log.ledger.tables.declaration(topic.topic_id)
         changes: list[PendingChange] = []
         room = limits.TABLE_PARTS_PER_ROUND
         more = False
         for partition, stream in enumerate(topic.streams):
-            for old, new in table.stream(stream).pending(self._broker.log.ledger.generations.parts(stream)):
+            for old, new in table.stream(stream).pending(self._log.ledger.generations.parts(stream)):
                 # New parts may be published in several steps; parts that replace others are published together.
                 taken = new if old else new[: max(0, room)]
                 more = more or len(taken) < len(new)
@@ -239,8 +263,8 @@ class TopicTables:
             topic.name,
             table.table_id,
             table.location,
-            self._broker.catalog.store_url,
-            self._broker.lake.store_url,
+            self._catalog.store_url,
+            self._store_url,
             declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),
@@ -258,7 +282,7 @@ class TopicTables:
 
     async def commit(self, request: TableCommitRequest) -> str:
         """Returns the location of the new metadata. Raises TableChanged, TableNotFound, InvalidInput."""
-        table = self._broker.catalog.table((request.namespace, request.name))
+        table = self._catalog.table((request.namespace, request.name))
         if not table.topic_id:
             raise TableNotFound(request.namespace, request.name)
         change = TableChange(
@@ -268,12 +292,12 @@ class TopicTables:
             request.changes,
             owner=True,
         )
-        return (await self._broker.catalog.commit(change)).location
+        return (await self._catalog.commit(change)).location
 
     # Status
 
     async def status(self, topic: Topic) -> TableStatus:
-        tables = self._broker.log.ledger.tables
+        tables = self._log.ledger.tables
         declaration = tables.declaration(topic.topic_id)
         table = tables.of_topic(topic.topic_id)
         columns = decode_columns(declaration.columns)
@@ -318,10 +342,10 @@ class TopicTables:
         return self._problems.get(topic.topic_id, "")
 
     def _partition(self, table: Table, partition: int, stream: int) -> TablePartition:
-        log = self._broker.log
-        end, shown = log.streams.of(stream).stable_end(stream), table.stream(stream).to
-        lag = max(0, end - max(shown, log.streams.of(stream).bounds(stream)[0]))
-        return TablePartition(partition, end, log.ledger.generations.frontier(stream), shown, lag)
+        store, shown = self._log.streams.of(stream), table.stream(stream).to
+        end = store.stable_end(stream)
+        lag = max(0, end - max(shown, store.bounds(stream)[0]))
+        return TablePartition(partition, end, self._log.ledger.generations.frontier(stream), shown, lag)
 
     async def _errors(self, table: Table | None) -> int:
         if table is None:
@@ -336,7 +360,7 @@ class TopicTables:
         for _ in range(limits.TABLE_COMMIT_TRIES):
             location = table.location
             try:
-                return await self._broker.catalog.metadata_at(location)
+                return await self._catalog.metadata_at(location)
             except NotFound:
                 if table.location == location:
                     raise

@@ -6,7 +6,6 @@ garbage collector deletes the files of a killed worker, because the ledger does 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import mmap
 import os
@@ -14,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import IO, Protocol
 
-from mainstem.lake.object_readers import local_path
-from mainstem.lake.store_access import open_named
 from mainstem.ports.files import OsFiles, make_directories
+from mainstem.ports.objectstore.blocking import open_blocking
+from mainstem.tables.parts.object_readers import local_path
 
 
 class Outputs(Protocol):
@@ -68,7 +67,7 @@ class StoreOutputs:
     """Objects of a store, uploaded when they are complete. Until then they are local temporary files."""
 
     def __init__(self, url: str) -> None:
-        self._store = open_named(url)
+        self._store = open_blocking(url)
 
     def create(self, key: str) -> IO[bytes]:
         return tempfile.TemporaryFile(prefix="mainstem-")
@@ -80,8 +79,8 @@ class StoreOutputs:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
             memoryview(content) as view,
         ):
-            asyncio.run(self._store.put(key, view))
+            self._store.put(key, view)
             return len(view)
 
     def discard(self, key: str) -> None:
-        asyncio.run(self._store.delete(key))
+        self._store.delete(key)

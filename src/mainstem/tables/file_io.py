@@ -11,29 +11,20 @@ from types import TracebackType
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from mainstem.client.loop import LoopThread
 from mainstem.errors import NotFound
-from mainstem.lake.store_access import open_named
-from mainstem.ports.objectstore.port import ObjectStore, StoredObject
-from mainstem.ports.objectstore.range_file import RangeFile
+from mainstem.ports.objectstore.blocking import BlockingStore
+from mainstem.ports.objectstore.port import StoredObject
+
+_BUFFER_BYTES = 64 << 10
 
 
 class StoreIO(FileIO):
-    """`locations` is the prefix of objects' locations in front of their keys in the store."""
+    """`locations` is the prefix of objects' locations in front of their keys in the store. Blocks: for threads."""
 
-    def __init__(self, store: ObjectStore, locations: str, thread: LoopThread | None = None) -> None:
+    def __init__(self, store: BlockingStore, locations: str) -> None:
         super().__init__()
         self._store = store
         self._prefix = f"{locations}/"
-        self._thread = thread or LoopThread("this store is closed")
-
-    @classmethod
-    def open(cls, url: str, locations: str) -> StoreIO:
-        """Raises InvalidConfig."""
-        return cls(open_named(url), locations)
-
-    def close(self) -> None:
-        self._thread.close()
 
     def new_input(self, location: str) -> InputFile:
         return _StoreInputFile(location, self)
@@ -42,8 +33,7 @@ class StoreIO(FileIO):
         return _StoreOutputFile(location, self)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        name = location if isinstance(location, str) else location.location
-        self._thread.call(self._store.delete(self.key(name)))
+        self._store.delete(self.key(location if isinstance(location, str) else location.location))
 
     def key(self, location: str) -> str:
         return location.removeprefix(self._prefix)
@@ -53,26 +43,18 @@ class StoreIO(FileIO):
 
     def get(self, location: str) -> bytes:
         """Raises NotFound."""
-        return self._thread.call(self._store.get(self.key(location)))
+        return self._store.get(self.key(location))
 
     def put(self, location: str, data: bytes) -> None:
-        self._thread.call(self._store.put(self.key(location), data))
+        self._store.put(self.key(location), data)
 
     def ranged(self, key: str, size: int) -> io.BufferedReader:
         """An object as a seekable file that reads byte ranges."""
-        return io.BufferedReader(
-            RangeFile(lambda start, length: self._range(key, start, length), size), 64 << 10
-        )
-
-    def _range(self, key: str, start: int, length: int) -> bytes:
-        return self._thread.call(self._store.get_ranges(key, [(start, length)]))[0]
+        return io.BufferedReader(self._store.open(key, size), _BUFFER_BYTES)
 
     def list_objects(self, location: str) -> list[StoredObject]:
         """Objects whose location starts with this prefix."""
-        return self._thread.call(self._list(self.key(location)))
-
-    async def _list(self, prefix: str) -> list[StoredObject]:
-        return [found async for found in self._store.list(prefix)]
+        return self._store.list_objects(self.key(location))
 
 
 class _StoreInputFile(InputFile):
@@ -118,7 +100,8 @@ class _StoreOutputFile(OutputFile):
 
 
 class _Upload(io.BytesIO):
-    """Buffers bytes and stores them on close. An exception in its `with` block discards them."""
+    """Buffers bytes and stores them on close. An exception in its `with` block discards them, and so does a writer that
+    never closes it."""
 
     def __init__(self, finish: Callable[[bytes], None]) -> None:
         super().__init__()
@@ -137,3 +120,7 @@ class _Upload(io.BytesIO):
             super().close()
         else:
             self.close()
+
+    def __del__(self) -> None:
+        # BytesIO would call `close`, which blocks, on the thread that collects garbage: maybe that of the store's loop.
+        super().close()

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mainstem.api.lake import Column, LakeStatus, PartitionProgress, Sources, TableWork
-from mainstem.broker.tables.table_columns import decode_columns
+from mainstem.api.lake import Column, PartitionProgress, Sources, TableWork
 from mainstem.errors import Unavailable, Unreachable, described
-from mainstem.lake.backoff import Backoff
-from mainstem.lake.columns import ERROR_COLUMN, typed_fields, with_columns
-from mainstem.lake.objects import source_rows
 from mainstem.records.rows import table_schema
-
-
-class DeltaBroker(Protocol):
-    """The broker calls that delivery needs; see BrokerClient."""
-
-    def status(self) -> LakeStatus: ...
-
-    def sources(self, topic: str, partition: int, start: int, end: int) -> Sources: ...
+from mainstem.tables.columns import decode_columns
+from mainstem.tables.parts.source_rows import source_rows
+from mainstem.tables.parts.typed_columns import ERROR_COLUMN, typed_fields, with_columns
+from mainstem.tables.publishing.backoff import Backoff
+from mainstem.tables.publishing.broker import DeltaBroker
 
 
 @dataclass

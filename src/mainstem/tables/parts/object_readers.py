@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 from bisect import bisect_right
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
 from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
-from mainstem.lake.store_access import open_named
-from mainstem.ports.objectstore.range_file import RangeFile
+from mainstem.ports.objectstore.blocking import BlockingStore, Range, open_blocking
 
-T = TypeVar("T")
-Range = tuple[int, int]  # start and length
 Content = bytes | memoryview  # the caller may write to a memoryview
+ReadObjects = Callable[
+    [Mapping[str, Sequence[Range]]], Sequence[Sequence[Content]]
+]  # like BlockingStore.get_ranges
 
 
 class ObjectReader(Protocol):
@@ -36,20 +36,22 @@ class ObjectReader(Protocol):
 def open_object_reader(url: str) -> ObjectReader:
     """Raises NotFound if a local file does not exist, InvalidConfig for an unknown URL scheme."""
     path = local_path(url)
-    return _StoreObjectReader(url) if path is None else _LocalObjectReader(path)
+    return _StoreObjectReader(*_store_and_key(url)) if path is None else _LocalObjectReader(path)
 
 
 def open_pieces(store: str, pieces: Sequence[StoredPiece]) -> ObjectReader:
     """Read an object of the log that is stored as pieces below a store's URL. Raises InvalidConfig."""
     path = local_path(store)
-    return _PiecedObjectReader(_StoredObjects(store) if path is None else _LocalObjects(path), pieces)
+    read = open_blocking(store).get_ranges if path is None else partial(_read_local, path)
+    return _PiecedObjectReader(read, pieces)
 
 
 def open_seekable(url: str, size: int) -> io.RawIOBase | io.BufferedReader:
     """An object of `size` bytes as a file. Raises like `open_object_reader`."""
     path = local_path(url)
     if path is None:
-        return _PlaceFile(open_object_reader(url), size)
+        store, key = _store_and_key(url)
+        return store.open(key, size)
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -61,6 +63,11 @@ def local_path(url: str) -> Path | None:
     parts = urlsplit(url)
     local = parts.scheme == "file" and parts.netloc in ("", "localhost")
     return Path(unquote(parts.path)) if local else None
+
+
+def _store_and_key(url: str) -> tuple[BlockingStore, str]:
+    parts = urlsplit(url)
+    return open_blocking(urlunsplit(parts._replace(path=""))), unquote(parts.path).strip("/")
 
 
 def url_of(store: str, key: str) -> str:
@@ -93,77 +100,26 @@ class _LocalObjectReader:
         os.close(self._fd)
 
 
-class _Loop:
-    """Runs coroutines in a thread without an event loop, one at a time.
-
-    asyncio.Runner costs more: for each call it installs a SIGINT handler that holds the task. Restoring the old handler
-    formats this one as text, with the bytes that were read."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(call)
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
-
-
 class _StoreObjectReader:
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._key = unquote(parts.path).strip("/")
-        self._store = open_named(urlunsplit(parts._replace(path="")))
-        self._loop = _Loop()
+    def __init__(self, store: BlockingStore, key: str) -> None:
+        self._store = store
+        self._key = key
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        return self._loop.run(self._store.get_ranges(self._key, ranges))
-
-    def close(self) -> None:
-        self._loop.close()
-
-
-class _Objects(Protocol):
-    """Objects of one store, by key."""
-
-    def read(self, wanted: Mapping[str, Sequence[Range]]) -> Sequence[Sequence[Content]]:
-        """The ranges of each object, in the order of the keys. Raises NotFound."""
-        ...
+        return self._store.get_ranges({self._key: ranges})[0]
 
     def close(self) -> None: ...
 
 
-class _LocalObjects:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def read(self, wanted: Mapping[str, Sequence[Range]]) -> list[list[memoryview]]:
-        return [self._read(key, ranges) for key, ranges in wanted.items()]
-
-    def _read(self, key: str, ranges: Sequence[Range]) -> list[memoryview]:
-        reader = _LocalObjectReader(self._directory / key)
+def _read_local(directory: Path, wanted: Mapping[str, Sequence[Range]]) -> list[list[memoryview]]:
+    contents = []
+    for key, ranges in wanted.items():
+        reader = _LocalObjectReader(directory / key)
         try:
-            return reader.read(ranges)
+            contents.append(reader.read(ranges))
         finally:
             reader.close()
-
-    def close(self) -> None: ...
-
-
-class _StoredObjects:
-    def __init__(self, url: str) -> None:
-        self._store = open_named(url)
-        self._loop = _Loop()
-
-    def read(self, wanted: Mapping[str, Sequence[Range]]) -> list[list[bytes]]:
-        return self._loop.run(self._read(wanted))
-
-    async def _read(self, wanted: Mapping[str, Sequence[Range]]) -> list[list[bytes]]:
-        return await asyncio.gather(*(self._store.get_ranges(key, ranges) for key, ranges in wanted.items()))
-
-    def close(self) -> None:
-        self._loop.close()
+    return contents
 
 
 class _ByteRange(NamedTuple):
@@ -178,8 +134,8 @@ class _ByteRange(NamedTuple):
 class _PiecedObjectReader:
     """Reads an object of the log that is stored as pieces of several objects."""
 
-    def __init__(self, objects: _Objects, pieces: Sequence[StoredPiece]) -> None:
-        self._objects = objects
+    def __init__(self, read: ReadObjects, pieces: Sequence[StoredPiece]) -> None:
+        self._read = read
         self._pieces = pieces
         self._starts = [piece.start for piece in pieces]
 
@@ -190,7 +146,7 @@ class _PiecedObjectReader:
         for number, (start, length) in enumerate(ranges):
             for key, part in self._split(number, start, length):
                 wanted.setdefault(key, []).append(part)
-        contents_by_key = self._objects.read(
+        contents_by_key = self._read(
             {key: [(part.at, part.length) for part in parts] for key, parts in wanted.items()}
         )
         found: list[list[tuple[int, Content]]] = [[] for _ in ranges]
@@ -212,8 +168,7 @@ class _PiecedObjectReader:
                     _ByteRange(number, first - start, piece.at + first - piece.start, last - first),
                 )
 
-    def close(self) -> None:
-        self._objects.close()
+    def close(self) -> None: ...
 
 
 def _joined(length: int, parts: list[tuple[int, Content]]) -> Content:
@@ -224,16 +179,3 @@ def _joined(length: int, parts: list[tuple[int, Content]]) -> Content:
     for at, content in parts:
         whole[at : at + len(content)] = content
     return memoryview(whole)
-
-
-class _PlaceFile(RangeFile):
-    """A place as a file, which closes it."""
-
-    def __init__(self, place: ObjectReader, size: int) -> None:
-        super().__init__(lambda start, length: place.read([(start, length)])[0], size)
-        self._place = place
-
-    def close(self) -> None:
-        if not self.closed:
-            self._place.close()
-        super().close()
