@@ -512,7 +512,7 @@ def test_the_publisher_alone_writes_to_a_topics_table(lake: Tabling) -> None:
         update.delete_column("_value")
     with pytest.raises(Exception, match="disable it at the topic"):
         lake.catalog().drop_table("default.owned")
-    with pytest.raises(Exception, match="belongs to a topic and has its name"):
+    with pytest.raises(Exception, match="belongs to a topic and cannot be renamed"):
         lake.catalog().rename_table("default.owned", "default.mine")
     lake.write("owned", *numbers(0, 2))
     lake.work()

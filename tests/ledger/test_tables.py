@@ -124,9 +124,9 @@ def test_only_the_current_metadata_is_built_upon() -> None:
 def test_what_was_replaced_since_is_not_published() -> None:
     lake = Lake()
     lake.serve((0, 10, 2))
-    refused(lake.commit(new=[(0, 10, 1)]), "replaced since")
+    refused(lake.commit(new=[(0, 10, 1)]), "have been replaced")
     lake.serve((0, 20, 2))
-    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "replaced since")
+    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "have been replaced")
 
 
 def test_parts_give_way_to_those_that_replaced_them() -> None:
@@ -134,8 +134,8 @@ def test_parts_give_way_to_those_that_replaced_them() -> None:
     lake.serve((0, 10, 1), (10, 20, 1), (20, 30, 1))
     lake.commit(new=[(0, 10, 1), (10, 20, 1), (20, 30, 1)], added=[1])
     lake.serve((0, 20, 2), (20, 30, 1))
-    refused(lake.commit([(0, 10, 1)], [(0, 20, 2)]), "another range")
-    refused(lake.commit([(0, 10, 1), (20, 30, 1)], [(0, 20, 2)]), "not shown")
+    refused(lake.commit([(0, 10, 1)], [(0, 20, 2)]), "a different range")
+    refused(lake.commit([(0, 10, 1), (20, 30, 1)], [(0, 20, 2)]), "does not hold")
     assert lake.commit([(0, 10, 1), (10, 20, 1)], [(0, 20, 2)], added=[2]).tables == 1
     assert lake.shown == [(0, 20, 2), (20, 30, 1)]
 
@@ -156,7 +156,7 @@ def test_what_left_the_topic_unseen_is_passed_over() -> None:
     lake.serve((0, 10, 1))
     lake.commit(new=[(0, 10, 1)], added=[1])
     lake.serve((20, 30, 1), (30, 40, 1))
-    refused(lake.commit(new=[(30, 40, 1)]), "does not go on")
+    refused(lake.commit(new=[(30, 40, 1)]), "does not continue")
     lake.commit([(0, 10, 1)])
     assert lake.commit(new=[(20, 30, 1)]).tables == 1
 

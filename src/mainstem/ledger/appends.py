@@ -53,16 +53,16 @@ SLICE = np.dtype(
         ("batches", "<u4"),
     ]
 )
-SLICE_PACK = struct.Struct("<IIIIqqihHII")  # one row, for building a run without numpy calls a slice
+SLICE_PACK = struct.Struct("<IIIIqqihHII")  # one row, to build a run without numpy calls for each slice
 RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
 
 SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
 SLICE_TRANSACTIONAL = 2
-SLICE_JOINS = 4  # its stream becomes part of its producer's transaction by it, which it may begin
-SLICE_RESUMES = 8  # if nothing is known of its producer, it goes on with whatever sequence it has reached
+SLICE_JOINS = 4  # adds its stream to its producer's transaction, and begins one if none is open
+SLICE_RESUMES = 8  # an unknown producer may continue at any sequence
 SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
 
-_TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
+_TIMED = SLICE_KEYED | SLICE_JOINS  # the state they create holds the time of their entry
 
 _HEAD = struct.Struct("<II")
 
@@ -89,16 +89,16 @@ class AppendRun:
         """Rows stay views of `body`. Raises LogDamaged."""
         size = len(body)
         if size < _HEAD.size:
-            raise LogDamaged("an append run in the log is shorter than its head")
+            raise LogDamaged("an append run in the log is shorter than its header")
         slices, records = _HEAD.unpack_from(body)
         split = _HEAD.size + slices * SLICE.itemsize
         if size != split + records * RECORD.itemsize:
-            raise LogDamaged("an append run in the log has the wrong length: written by a faulty version?")
+            raise LogDamaged("an append run in the log has the wrong length")
         if not records:
             return cls(np.frombuffer(body, SLICE, slices, _HEAD.size) if slices else _NO_SLICES, NO_RECORDS)
         run = cls(np.frombuffer(body, SLICE, slices, _HEAD.size), np.frombuffer(body, RECORD, records, split))
         if run.tracked_records() != records:
-            raise LogDamaged("an append run in the log does not hold one record row a tracked record")
+            raise LogDamaged("an append run in the log does not hold one record row per tracked record")
         return run
 
     @property
@@ -107,13 +107,13 @@ class AppendRun:
         return bool((self.slices["flags"] & _TIMED).any())
 
     def tracked_records(self) -> int:
-        """How many record rows the slices ask for."""
+        """How many record rows the slices need."""
         tracked = (self.slices["flags"] & SLICE_TRACKED) != 0
         return int(self.slices["count"][tracked].sum(dtype=np.int64))
 
 
 class AppendCode(IntEnum):
-    """What became of a slice."""
+    """The outcome of one slice."""
 
     OK = 0
     DUPLICATE = 1  # an idempotent retry; the offset is the original one
@@ -124,12 +124,12 @@ class AppendCode(IntEnum):
     BROKER_FENCED = 6  # the proposing broker's epoch is over
     PRODUCER_UNKNOWN = 7  # a sequence that continues something the ledger does not know
     INVALID_TRANSACTION = 8  # no open transaction of this producer covers the stream, or one forbids it
-    OVERTAKEN = 9  # copies that somebody else made first
+    OVERTAKEN = 9  # copies that another broker appended first
 
 
 @dataclass(slots=True)
 class AppendOutcome:
-    """The offsets of a run, one row a slice. `base` is -1 where the code says the slice was refused."""
+    """The offsets of a run, one row a slice. `base` is -1 where the slice was refused."""
 
     base: npt.NDArray[np.int64]
     code: npt.NDArray[np.uint8]
