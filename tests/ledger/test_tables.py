@@ -105,10 +105,10 @@ def refused(outcome: object, words: str = "") -> None:
 def test_a_part_is_published_once_and_in_order() -> None:
     lake = Lake()
     lake.serve((0, 10, 1), (10, 20, 1))
-    refused(lake.commit(new=[(10, 20, 1)]), "published to 0")
+    refused(lake.commit(new=[(10, 20, 1)]), "published up to 0")
     assert lake.commit(new=[(0, 10, 1)], added=[1]).tables == 1
-    refused(lake.commit(new=[(0, 10, 1)], added=[2]), "published to 10")
-    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "published to 10")
+    refused(lake.commit(new=[(0, 10, 1)], added=[2]), "published up to 10")
+    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "published up to 10")
     assert lake.commit(new=[(10, 20, 1)], added=[2]).tables == 1
     assert lake.shown == [(0, 10, 1), (10, 20, 1)]
 
@@ -144,8 +144,8 @@ def test_parts_that_left_the_topic_leave_the_table() -> None:
     lake = Lake()
     lake.serve((0, 10, 1), (10, 20, 1))
     lake.commit(new=[(0, 10, 1), (10, 20, 1)], added=[1])
-    refused(lake.commit([(0, 10, 1)]), "not left")
-    refused(lake.commit([(10, 20, 1)]), "not left")
+    refused(lake.commit([(0, 10, 1)]), "still in the topic")
+    refused(lake.commit([(10, 20, 1)]), "still in the topic")
     lake.serve((10, 20, 1))
     assert lake.commit([(0, 10, 1)], added=[2]).tables == 1
     assert lake.shown == [(10, 20, 1)]
