@@ -262,7 +262,7 @@ class Queues(Section[list[LeasesState]]):
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
 
     @admits_append(NoteCopies)
-    def takes(self, command: NoteCopies) -> bool:
+    def admits(self, command: NoteCopies) -> bool:
         """Whether the copies that the command notes may be appended."""
         if not command.once:
             return True

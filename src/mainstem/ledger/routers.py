@@ -232,7 +232,7 @@ class Routers(Section[RoutersState]):
         return self.legs.forward(command.stream, command.end, command.time_ms)
 
     @admits_append(NoteForwarded)
-    def takes(self, command: NoteForwarded) -> bool:
+    def admits(self, command: NoteForwarded) -> bool:
         """Whether the copies that the command notes may be appended."""
         return not command.once or self.legs.stands_at(command.leg, command.start, command.end)
 

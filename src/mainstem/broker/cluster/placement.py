@@ -1,7 +1,7 @@
-"""Placement: which of the live brokers does what, agreed on without a word. Pure.
+"""Placement: which live broker does a piece of work. Pure functions, so that all brokers agree without messages.
 
-Rendezvous hashing: every pair of a thing and a broker has a score, and the broker with the highest does it. When one
-leaves, only its own things move; when one joins, it takes an equal share from each of the others.
+Rendezvous hashing: every pair of work and broker has a score, and the broker with the highest score does the work. When
+a broker leaves, only its own work moves; when one joins, it takes an equal share from each of the others.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def score(thing: str, broker: int) -> int:
 
 
 def chosen(thing: str, brokers: Iterable[int]) -> int | None:
-    """The broker that does it; None if there is none."""
+    """The broker that does the work; None without brokers."""
     return max(brokers, key=lambda broker: (score(thing, broker), broker), default=None)
 
 
 def preferred(thing: str, live: Sequence[PlacedBroker], zone: str = "") -> int | None:
-    """The same, among the brokers of a zone if it has any."""
+    """Like `chosen`, among the brokers of a zone if it has any."""
     near = [one.broker for one in live if one.zone == zone] if zone else []
     return chosen(thing, near or [one.broker for one in live])

@@ -1,4 +1,4 @@
-"""Which protocol the members of a classic group agree on."""
+"""Selects the protocol of a classic group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainstem.errors import InconsistentProtocol, invariant
 
 
 class Protocols:
-    """How many members support each protocol, kept as members come and go."""
+    """The number of members that support each protocol."""
 
     def __init__(self) -> None:
         self._members = 0
@@ -28,7 +28,7 @@ class Protocols:
     def check(self, join: Join, group_type: str | None, rejoining: ClassicMember | None) -> None:
         """Raises InconsistentProtocol unless all members, this one included, have a protocol in common."""
         if not join.protocol_type or not join.protocols:
-            raise InconsistentProtocol("a member names its protocol type and at least one protocol")
+            raise InconsistentProtocol("a member must send its protocol type and at least one protocol")
         others = self._members - (rejoining is not None)
         if not others:
             return
@@ -40,13 +40,13 @@ class Protocols:
             own = rejoining is not None and rejoining.supports(name)
             if self._supported[name] - own == others:
                 return
-        raise InconsistentProtocol(f"the members of group {join.group!r} know none of the protocols offered")
+        raise InconsistentProtocol(f"group {join.group!r} supports none of the member's protocols")
 
     def select(self, members: Iterable[ClassicMember]) -> str:
-        """What most members prefer among the protocols that all know."""
+        """The protocol that most members prefer among those that all support."""
         votes: Counter[str] = Counter()
         for member in members:
             known = (name for name, _ in member.protocols if self._supported[name] == self._members)
             votes[next(known)] += 1
-        invariant(votes, "a protocol is selected by members")
+        invariant(votes, "a group needs members to select a protocol")
         return votes.most_common(1)[0][0]

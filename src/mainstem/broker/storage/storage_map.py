@@ -1,4 +1,4 @@
-"""Which objects hold what: files of the log, repacked files, each with the topics in them, and parts."""
+"""The storage map: files of the log, repacked files and parts, with the topics in each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def storage_map(
     broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None
 ) -> StorageMap:
-    """All that is stored, or all that is stored of one topic."""
+    """All stored objects, or those of one topic."""
     streams = None if topic is None else set(topic.streams)
     held = broker.log.stored_objects(spans=True).objects[::-1]
     if streams is not None:
@@ -66,7 +66,7 @@ def _object(
 def _ranges(
     broker: Broker, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> list[StoredRange]:
-    """What an object holds, the largest first."""
+    """The contents of an object, the largest range first."""
     columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
     ranges: list[StoredRange] = []
     for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
@@ -83,7 +83,7 @@ def _ranges(
 
 
 def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
-    """By number, newest first; of a topic those that may hold records of it."""
+    """Repacked files, newest first; with `streams`, only those that may hold their records."""
     found: set[tuple[int, int]] = set()
     rounds = broker.log.ledger.repacked.rounds
     for at, made in enumerate(rounds):
@@ -96,7 +96,7 @@ def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int,
 async def _repacked(
     broker: Broker, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
-    """None if it was replaced meanwhile, or holds nothing of the topic."""
+    """None if it was replaced in the meantime, or holds nothing of the topic."""
     file = made.files[number - made.number]
     facts = (file.key, file.bytes, made.level, made.first, made.end)
     try:
@@ -105,7 +105,7 @@ async def _repacked(
         return RepackedRow(*facts, streams=0, ranges=[], ranges_total=0, damaged=True)
     if extents is None:
         return None
-    spans = extents.spans[extents.spans["bytes"] > 0]  # the others only say where a stream goes on
+    spans = extents.spans[extents.spans["bytes"] > 0]  # empty spans only tell where a stream continues
     ranges = _ranges(broker, spans, allowed, streams)
     if streams is not None and not ranges:
         return None
