@@ -268,7 +268,7 @@ def test_what_leaves_the_topic_leaves_the_table(lake: Tabling) -> None:
     assert lake.operations("short") == ["append", "delete"]
 
 
-def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_doubles(lake: Tabling) -> None:
+def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_duplicates(lake: Tabling) -> None:
     """Each round holds new parts, and every other one a rewrite as well; it is killed at each step in turn."""
     lake.topic("killed")
     lake.enable("killed")
