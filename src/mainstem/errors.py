@@ -70,7 +70,7 @@
     │   ├── ShareSessionsFull       the limit of share sessions is reached: close some
     │   ├── GroupFull               the limit of members or of groups is reached
     │   ├── GroupNotEmpty           the operation needs a group without members
-    │   ├── GroupSubscribed         the group still reads the topic whose offsets are to be deleted
+    │   ├── GroupSubscribed         the group still reads the topic whose offsets a caller deletes
     │   └── UnstableOffsets         an open transaction includes these offsets
     ├── OffsetOutOfRange            the offset is below the start or past the end of the stream
     ├── RecordsLost                 damage or a crash lost these records; names the exact range
@@ -178,57 +178,46 @@ class TopicNotFound(NotFound):
 class PartitionNotFound(NotFound):
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
-        self.topic = topic
-        self.partition = partition
 
 
 class StreamNotFound(NotFound):
     def __init__(self, stream: int) -> None:
         super().__init__(f"no stream {stream}: its topic was deleted, or it never existed")
-        self.stream = stream
 
 
 class RouterNotFound(NotFound):
     def __init__(self, router: str) -> None:
         super().__init__(f"no router named {router!r}: create it first, or check the spelling")
-        self.router = router
 
 
 class GroupNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"no group named {group!r} has committed an offset")
-        self.group = group
 
 
 class ShareNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"share group {group!r} does not read this partition")
-        self.group = group
 
 
 class NamespaceNotFound(NotFound):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"no namespace named {namespace[:64]!r}")
-        self.namespace = namespace
 
 
 class TableNotFound(NotFound):
     def __init__(self, namespace: str, name: str) -> None:
         super().__init__(f"no table named {name[:64]!r} in namespace {namespace[:64]!r}")
-        self.namespace = namespace
-        self.name = name
 
 
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
-        self.id = id
 
 
 class CredentialNotFound(NotFound):
     def __init__(self, user: str) -> None:
         super().__init__(f"user {user[:64]!r} has no SCRAM credentials of that kind")
-        self.user = user
 
 
 class Rejected(MainstemError):
@@ -238,7 +227,6 @@ class Rejected(MainstemError):
 class TopicExists(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} already exists")
-        self.topic = topic
 
 
 class TopicFull(Rejected):
@@ -273,29 +261,22 @@ class RouterCycle(Rejected):
 class NotAQueue(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is a log: only topics of type queue have jobs")
-        self.topic = topic
 
 
 class LeaseLost(Rejected):
     def __init__(self, topic: str, seqs: list[int]) -> None:
         named = ", ".join(map(str, seqs[:10])) + (" …" if len(seqs) > 10 else "")
         super().__init__(f"jobs {named} of queue {topic!r} are leased to another worker, or already settled")
-        self.topic = topic
-        self.seqs = seqs
 
 
 class RecordNotHeld(Rejected):
     def __init__(self, group: str, offset: int) -> None:
         super().__init__(f"the member has no lock on the record at offset {offset} of group {group!r}")
-        self.offset = offset
 
 
 class TaskHeld(Rejected):
     def __init__(self, task: str, holder: str, deadline_ms: int) -> None:
         super().__init__(f"{holder!r} holds the lease of task {task!r} until {deadline_ms} ms")
-        self.task = task
-        self.holder = holder
-        self.deadline_ms = deadline_ms
 
 
 class StalePlan(Rejected):
@@ -305,20 +286,16 @@ class StalePlan(Rejected):
 class NamespaceExists(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} already exists")
-        self.namespace = namespace
 
 
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
-        self.namespace = namespace
 
 
 class TableExists(Rejected):
     def __init__(self, namespace: str, name: str) -> None:
         super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
-        self.namespace = namespace
-        self.name = name
 
 
 class TableIncompatible(Rejected):
@@ -452,14 +429,11 @@ class GroupFull(GroupRefused):
 class GroupNotEmpty(GroupRefused):
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} has members: stop them first")
-        self.group = group
 
 
 class GroupSubscribed(GroupRefused):
     def __init__(self, group: str, topic: str) -> None:
-        super().__init__(
-            f"group {group!r} still reads topic {topic!r}: stop its members before you delete the offsets"
-        )
+        super().__init__(f"group {group!r} still reads topic {topic!r}: stop its members first")
 
 
 class UnstableOffsets(GroupRefused):
@@ -514,7 +488,6 @@ class Unreachable(Unavailable):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"no response from {url}: {reason}")
-        self.url = url
         self.reason = reason
 
 
@@ -607,10 +580,7 @@ class LedgerDiverged(StorageError):
     """The replayed state differs from the digest in the log."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            f"{message}. Run `mainstem check --explain-divergence` to see what differs and `mainstem repair` to "
-            "rewrite the checkpoint from the log"
-        )
+        super().__init__(f"{message}. Run `mainstem check --explain-divergence`, then `mainstem repair`")
 
 
 class InvariantBroken(AssertionError):

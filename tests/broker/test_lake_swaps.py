@@ -89,7 +89,7 @@ async def collect_files(machine: Machine, broker: Broker) -> int:
     return (await broker.lake.collect()).files
 
 
-async def test_from_every_offset_the_same_record_comes_whatever_serves_it_meanwhile(
+async def test_every_offset_returns_the_same_record_while_files_are_replaced(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 400)

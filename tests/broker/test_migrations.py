@@ -123,7 +123,7 @@ def _filled(data: Path) -> list[tuple[int, str]]:
         return records
 
 
-def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
+def test_a_migrated_directory_continues_as_a_log_of_two_brokers(tmp_path: Path) -> None:
     data = tmp_path / "data"
     place = ("--store", (tmp_path / "bucket").as_uri())
     records = _filled(data)

@@ -32,7 +32,7 @@ RESTARTS = pytest.mark.parametrize("how", ["none", "clean", "kill"])
 
 
 @RESTARTS
-async def test_a_retry_answers_the_first_offset_and_writes_nothing(machine: Machine, how: str) -> None:
+async def test_a_retry_returns_the_first_offset_and_writes_nothing(machine: Machine, how: str) -> None:
     broker = await _opened(machine)
     for number in range(5):
         appended = await broker.append("t", produced(7, 2 * number, b"a%d" % number, b"b"))

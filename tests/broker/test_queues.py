@@ -201,7 +201,7 @@ async def test_durable_leases_fail_closed(machine: Machine) -> None:
     assert await broker.queues.state("q") == QueueCounts(1, 0, 0)
 
 
-async def test_acknowledged_jobs_stay_gone_after_a_power_cut(machine: Machine) -> None:
+async def test_acknowledged_jobs_stay_deleted_after_a_power_cut(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, *[b"%d" % n for n in range(20)], durability="fsync")
     jobs = (await broker.queues.claim("q", "ann", limit=20)).jobs

@@ -314,7 +314,7 @@ async def test_every_watcher_learns_that_its_topic_was_deleted(machine: Machine)
     assert broker.watching.places == 0
 
 
-async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
+async def test_a_recreated_topic_is_a_different_topic(machine: Machine) -> None:
     broker = await opened(machine)
     old, new = Watcher(), Watcher()
     enter(broker, old)

@@ -114,7 +114,7 @@ def test_records_that_a_cap_took_are_told_of(client: mainstem.Client, topic: str
 
 
 def test_an_unknown_gap_policy_is_refused(client: mainstem.Client, topic: str) -> None:
-    with pytest.raises(InvalidInput, match="on_gap takes"):
+    with pytest.raises(InvalidInput, match="on_gap must be one of"):
         next(client.read(topic, on_gap="ignore"))  # type: ignore[arg-type]
 
 

@@ -268,7 +268,7 @@ def test_what_leaves_the_topic_leaves_the_table(lake: Tabling) -> None:
     assert lake.operations("short") == ["append", "delete"]
 
 
-def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_doubles(lake: Tabling) -> None:
+def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_duplicates(lake: Tabling) -> None:
     """Each round holds new parts, and every other one a rewrite as well; it is killed at each step in turn."""
     lake.topic("killed")
     lake.enable("killed")
@@ -512,7 +512,7 @@ def test_the_publisher_alone_writes_to_a_topics_table(lake: Tabling) -> None:
         update.delete_column("_value")
     with pytest.raises(Exception, match="disable it at the topic"):
         lake.catalog().drop_table("default.owned")
-    with pytest.raises(Exception, match="belongs to a topic and has its name"):
+    with pytest.raises(Exception, match="belongs to a topic and cannot be renamed"):
         lake.catalog().rename_table("default.owned", "default.mine")
     lake.write("owned", *numbers(0, 2))
     lake.work()

@@ -132,7 +132,7 @@ def at_a_digest() -> tuple[Ledger, int]:
         (lambda digest: (8, digest ^ 1), False),
     ],
 )
-def test_a_recorded_digest_of_that_very_position_must_agree(
+def test_replay_must_match_the_digest_recorded_at_a_position(
     monkeypatch: pytest.MonkeyPatch, recorded: Callable[[int], tuple[int, int]], diverged: bool
 ) -> None:
     small_interval(monkeypatch)

@@ -55,7 +55,7 @@ async def test_every_caller_of_a_commit_group_that_did_not_fit_gets_an_error(mac
     assert (await broker.append_values("t", [b"first"])).base_offset == 0
 
 
-async def test_a_disk_that_fills_up_anywhere_never_shows_half_a_write(machine: Machine) -> None:
+async def test_a_full_disk_never_exposes_a_partial_write(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     acked: dict[int, bytes] = {}
     for room in range(0, 9000, 150):
@@ -139,7 +139,7 @@ async def test_offsets_read_before_a_failed_fsync_are_not_reused_on_the_same_boo
     assert (await machine.open()).partition("t").end == end  # it jumps once, not at every start
 
 
-async def test_a_failed_fsync_makes_the_broker_read_only_and_tells_everybody_who_waits(
+async def test_a_failed_fsync_makes_the_broker_read_only_and_fails_waiting_writes(
     machine: Machine,
 ) -> None:
     broker, port = await _opened(machine)

@@ -1,6 +1,6 @@
-"""The broker: what the doors' calls mean. Doors and the embedded client use this class and nothing below it.
+"""The broker: the operations behind the doors. Doors and the embedded client use this class and nothing below it.
 
-Every method that changes something returns once the change is durable to the class of its topic.
+Every method that changes something returns once the change is as durable as its topic requires.
 """
 
 from __future__ import annotations
@@ -61,21 +61,23 @@ class BrokerOptions:
     data_dir: Path
     broker_id: int | None = None  # None: 1, or the number that a shared log gives
     node: str = "local"
-    default_config: TopicConfig = field(default_factory=TopicConfig)  # of topics made without a word
+    default_config: TopicConfig = field(
+        default_factory=TopicConfig
+    )  # of topics that are created without settings
     segment_bytes: int = limits.SEGMENT_BYTES
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
     repack: RepackOptions = field(default_factory=RepackOptions)
-    topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
+    topics_max: int = limits.TOPICS_MAX  # no more are created; 0 = the ledger's own limit
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
-    total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
-    objects: str = ""  # URL of the object store; none: a folder of the data directory
-    hot: HotRetention | None = None  # of a log whose older files go to `objects`: what the disk keeps of it
-    place: SharedPlace | None = None  # where a log stands that other brokers write to as well
-    zone: str = ""  # where this broker runs, for clients that say where they are
+    total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
+    objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
+    place: SharedPlace | None = None  # location of a shared log
+    zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
-    lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
+    lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
     @property
     def objects_url(self) -> str:
@@ -87,8 +89,8 @@ class BrokerOptions:
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     partition: int
-    start: int  # first offset still there
-    end: int  # next offset a reader will see appended
+    start: int  # first offset that can be read
+    end: int  # offset of the next record
     records: int
     bytes: int  # logical bytes of the live records
     max_timestamp_ms: int  # -1 = never written
@@ -104,8 +106,8 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
-        self._lock: Lock | None = None  # of the directory, where the log is elsewhere
+        self._clock_task = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
+        self._lock: Lock | None = None  # of the directory, if the log is elsewhere
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
@@ -143,34 +145,34 @@ class Broker:
     async def open(
         cls, options: BrokerOptions, clock: Clock | None = None, random: Random | None = None
     ) -> Broker:
-        """Take the data directory, recover it and be ready to serve."""
+        """Open the data directory, recover the log and get ready to serve."""
         clock = clock or SystemClock()
         random = random or SystemRandom()
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
         if broker.cluster.shared:
-            await broker.check_clock()  # before anything it does depends on it
+            await broker.check_clock()  # before anything depends on the clock
         await broker.catalog.relocate_tables()
-        broker.start_rounds()
+        broker.start_periodic_tasks()
         return broker
 
-    def start_rounds(self) -> None:
-        """Do what comes up again and again, as far as it falls to this broker."""
+    def start_periodic_tasks(self) -> None:
+        """Start the periodic tasks. Each runs on one broker of a cluster at a time."""
         self._log.maintains = partial(self.cluster.runs_here, "upkeep")
-        for rounds in self._rounds:
-            rounds.when = partial(self.cluster.runs_here_on_trusted_clock, rounds.name)
-            rounds.start()
+        for task in self._periodic_tasks:
+            task.runs_here = partial(self.cluster.runs_here_on_trusted_clock, task.name)
+            task.start()
         if self.cluster.shared:
-            self._clock_rounds.start()
+            self._clock_task.start()
         self.routers.start()
 
     async def check_clock(self) -> None:
-        """Find out whether what depends on the time may be left to this broker."""
+        """Check whether this broker may do work that depends on the clock."""
         self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
 
     @property
-    def _rounds(self) -> tuple[PeriodicTask, ...]:
+    def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
         return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
 
     async def close(self) -> None:
@@ -179,8 +181,8 @@ class Broker:
         await self.queues.close()
         await self.shares.close()
         await self.routers.close()
-        for rounds in (*self._rounds, self._clock_rounds):
-            await rounds.stop()
+        for task in (*self._periodic_tasks, self._clock_task):
+            await task.stop()
         await self.watching.close()
         try:
             await self._log.close()
@@ -206,11 +208,11 @@ class Broker:
 
     @property
     def identity(self) -> bytes:
-        """Tells this broker's log from every other one."""
+        """Identifies this broker's log."""
         return self._log.identity
 
     async def barrier(self) -> None:
-        """Apply all that any broker of the log had committed when this was called, and show it to readers."""
+        """Apply everything that any broker had committed before the call, and make it readable."""
         await self._log.barrier()
 
     def open_groups(
@@ -247,13 +249,13 @@ class Broker:
         exist_ok: bool = False,
         dry_run: bool = False,
     ) -> Topic:
-        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` does nothing more."""
+        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` only checks."""
         return await self._topics.create(
             name, partitions=partitions, config=config, exist_ok=exist_ok, dry_run=dry_run
         )
 
     async def make_topic(self, name: str, config: TopicConfig) -> Topic:
-        """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
+        """Like `create_topic`, with the name rules and the topic limit of the HTTP door. Raises Throttled too."""
         return await self._topics.make(name, config)
 
     async def delete_topic(self, name: str) -> Topic:
@@ -270,13 +272,13 @@ class Broker:
     async def change_topic(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
     ) -> Topic:
-        """Replace the config by what `change` makes of it; none undoes another made at the same time.
+        """Replace the config by the result of `change`. Concurrent changes do not overwrite each other.
 
-        Raises TopicNotFound, InvalidConfig. `dry_run` does nothing more."""
+        Raises TopicNotFound, InvalidConfig. `dry_run` only checks."""
         return await self._topics.change(name, change, dry_run=dry_run)
 
     async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> Topic:
-        """Grow a topic to `total` partitions; it never shrinks. `dry_run` only raises what it would raise."""
+        """Grow a topic to `total` partitions; it never shrinks. `dry_run` only checks."""
         return await self._topics.add_partitions(name, total, dry_run=dry_run)
 
     def topic(self, name: str) -> Topic:
@@ -300,7 +302,7 @@ class Broker:
     # Writing
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
-        """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""
+        """Append received record batches. Takes ownership of the buffer and stamps it."""
         placed = promise()
         facts = self.appends.batches(self.topic(name), partition, batches, placed, resumes=False)
         base, duplicate = await placed
@@ -316,7 +318,7 @@ class Broker:
         timestamps_ms: int | Sequence[int] | None = None,
         partition: int = 0,
     ) -> Appended:
-        """Append records given as Python values, all or nothing, as one batch."""
+        """Append Python values as one batch, all or nothing."""
         return await self.appends.values(
             self.topic(name), partition, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms
         )
@@ -358,7 +360,7 @@ class Broker:
         )
 
     async def offset_at(self, name: str, timestamp_ms: int, partition: int = 0) -> int:
-        """The first offset whose record time is at or after `timestamp_ms`; the end if none is."""
+        """The first offset with a timestamp of `timestamp_ms` or later; the end offset if there is none."""
         stream = self.stream(name, partition)
         return await self._log.streams.of(stream).offset_at(stream, timestamp_ms)
 
@@ -376,7 +378,7 @@ class Broker:
     # Cursors
 
     async def take(self, name: str, group: str, *, partition: int = 0, limit: int = 1) -> list[Record]:
-        """Consume the next records of a group's shared cursor: nobody else gets them. Empty at the end."""
+        """Consume the next records at a group's shared cursor. No other caller gets them. Empty at the end."""
         return await self.reads.take(name, group, partition=partition, limit=limit)
 
     async def commit_offset(
@@ -394,7 +396,7 @@ class Broker:
         return sorted(self._log.ledger.cursors.groups())
 
     async def delete_group(self, group: str) -> None:
-        """Forget a group's positions. Raises GroupNotFound."""
+        """Delete a group's offsets. Raises GroupNotFound."""
         if group not in self.groups():
             raise GroupNotFound(group)
         await self._log.propose(DeleteOffsets(group))

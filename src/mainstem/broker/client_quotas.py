@@ -1,6 +1,6 @@
-"""Client quotas at work: which one holds for a client, and how long it is held back for what it moved.
+"""Client quotas: which quota applies to a client, and how long to throttle it.
 
-Each broker measures what goes through it, as Kafka's do: the limits are durable, what was moved is not.
+Each broker measures its own traffic, as in Kafka: the limits are durable, the measurements are not.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _Key = tuple[str, str | None, str | None]  # of the limit, and the user and clie
 
 
 class Meter:
-    """What those who share one limit moved: an allowance that grows by the rate, and may be overdrawn.
+    """A token bucket for the clients that share one limit. It may be overdrawn.
 
-    What was asked for is served and paid for afterwards, so that a request larger than the allowance still passes."""
+    A request is served and charged afterwards, so that one larger than the bucket still passes."""
 
     __slots__ = ("_allowance", "_at", "_clock", "rate")
 
@@ -54,12 +54,12 @@ class Meter:
 
     @property
     def burst(self) -> int:
-        """The most that may be moved at once without being held back."""
+        """The most that may be sent at once without throttling."""
         return max(int(self.rate * QUOTA_WINDOW_S), 1)
 
     def take(self, size: float) -> int:
-        """Count bytes that were moved, or hundredths of seconds that were spent. Returns for how many milliseconds
-        nothing more should be."""
+        """Charge transferred bytes, or hundredths of seconds of time. Returns how many milliseconds to throttle the
+        client."""
         now = self._clock.monotonic()
         earned = (now - self._at) * self.rate
         self._at = now
@@ -73,17 +73,17 @@ class ClientQuotaService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._quotas = log.ledger.client_quotas
-        self.held = self._quotas.rows  # empty: nobody is held back
+        self.held = self._quotas.rows  # empty: no client is throttled
         self._clock = clock
         self._meters: dict[_Key, Meter] = {}
-        self._found: dict[_Key, Meter | None] = {}  # by client, as long as no quota changes
+        self._found: dict[_Key, Meter | None] = {}  # by client, valid until a quota changes
         self._state = 0
 
     def all(self) -> list[ClientQuota]:
         return list(self._quotas)
 
     async def alter(self, command: AlterClientQuota, *, dry_run: bool = False) -> None:
-        """Raises InvalidInput, LimitReached. `dry_run` does nothing more."""
+        """Raises InvalidInput, LimitReached. `dry_run` only checks."""
         if not dry_run:
             await self._log.propose(command)
             return
@@ -92,7 +92,7 @@ class ClientQuotaService:
             raise refusal
 
     def meter(self, key: str, user: str, client: str | None) -> Meter | None:
-        """What counts against the limit that holds for a client. None: it has none."""
+        """The meter of the limit that applies to a client. None: it has no limit."""
         if self._quotas.digest != self._state or len(self._found) >= QUOTA_METERS_KEPT:
             self._found.clear()
             self._state = self._quotas.digest
@@ -113,7 +113,7 @@ class ClientQuotaService:
             )
             meter = self._meters.pop(shared, None) or Meter(rate, self._clock)
             meter.rate = rate
-            self._meters[shared] = meter  # the last used stand at the end
+            self._meters[shared] = meter  # the most recently used are at the end
             if len(self._meters) > QUOTA_METERS_KEPT:
                 del self._meters[next(iter(self._meters))]
             return meter
@@ -121,7 +121,7 @@ class ClientQuotaService:
 
 
 def _precedence(user: str, client: str) -> Iterator[QuotaEntity]:
-    """Whose quota holds for a client, the most particular one first."""
+    """The entities whose quota may apply to a client, the most specific one first."""
     for named in (user, _DEFAULT):
         yield QuotaEntity(named, client)
         yield QuotaEntity(named, _DEFAULT)

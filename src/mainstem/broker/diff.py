@@ -1,7 +1,7 @@
-"""Diffs: what came after a sequence number, and what of it is gone for good.
+"""Diffs: the records after a sequence number, and which of them were lost.
 
-A page is the records chosen plus at most one tombstone, which stands for records lost against everyone's will:
-evicted by a cap, expired, or damaged. Records deleted on request are passed over in silence.
+A page is the selected records plus at most one tombstone, for records that were lost: evicted by a cap, expired, or
+damaged. Records that were deleted on request are skipped silently.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from mainstem.records import kernels
 from mainstem.records.index import RecordIndex, index_slices
 from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
 
-LOST = "lost"  # damaged, or never synced when the machine went down
+LOST = "lost"  # damaged, or not synced when the machine crashed
 
 _MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
-_STORED_OVERHEAD_BYTES = 40  # of a record, a guess; if it is low, the rest takes another read
+_STORED_OVERHEAD_BYTES = 40  # per record, an estimate; if it is too low, the rest needs another read
 _READ_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DiffQuery:
-    """What a reader asks for. Bounds are those of limits.py, already applied."""
+    """A reader's request. The limits of limits.py are already applied."""
 
     from_seq: int = 0  # exclusive
     limit: int = limits.DIFF_RECORDS_DEFAULT
     max_bytes: int = limits.DIFF_BYTES_DEFAULT
-    nodes: tuple[bytes, ...] = ()  # records of these are left out
+    nodes: tuple[bytes, ...] = ()  # omit records of these nodes
     wait_ms: int = 0
 
 
@@ -58,7 +58,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRecords:
-    """Some records of an index, by column, with where their node and meta stand."""
+    """Some records of an index, by column, with the positions of their node and meta."""
 
     index: RecordIndex
     reserved_headers: ReservedHeaders
@@ -73,9 +73,9 @@ class DiffPage:
     tombstone: Tombstone | None = None
     chosen: list[SelectedRecords] = field(default_factory=list)
     count: int = 0
-    bytes: int = 0  # logical, of the records chosen
+    bytes: int = 0  # logical bytes of the selected records
     scanned: int = 0
-    stored_each: int = 0  # bytes a record took in the last read for this page
+    stored_each: int = 0  # stored bytes per record in the last read for this page
 
     @property
     def caught_up(self) -> bool:
@@ -95,7 +95,7 @@ class Diffs:
         self._stopped = False
 
     async def read(self, topic: Topic, wanted: DiffQuery, partition: int = 0) -> DiffPage:
-        """Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        """Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
         stream = stream_of(topic, partition)
         try:
             page = await self._page(stream, topic.config, wanted)
@@ -107,7 +107,7 @@ class Diffs:
             raise TopicNotFound(topic.name) from None
 
     def stop_waiting(self) -> None:
-        """Let every reader that waits answer with what it has, and nobody wait any more."""
+        """End all waits: readers return what they have, and no later read waits."""
         self._stopped = True
         for stream in self._waiting:
             self._log.visibility.wake(stream)
@@ -135,7 +135,7 @@ class Diffs:
             try:
                 going_on = await self._fill(stream, page, floors, wanted, nodes)
             except RecordsLost as loss:
-                # The first thing met: say so, then go on behind it. Later: the next call begins with it.
+                # A gap before any record: report it and continue after it. A later gap: the next call begins with it.
                 if page.tombstone is not None or page.next_from_seq > at:
                     break
                 page.tombstone = _gap(
@@ -147,13 +147,13 @@ class Diffs:
             except OffsetOutOfRange as moved:
                 if moved.start <= page.next_from_seq:
                     raise
-                break  # trimmed while it was read: the next call begins with a tombstone
+                break  # trimmed during the read: the next call begins with a tombstone
             if not going_on:
                 break
         return page
 
     def _bytes_to_read(self, stream: int, records: int, room: int) -> int:
-        """About as many as so many records take: what is read too much is looked through for nothing."""
+        """The approximate stored bytes of `records` records: over-reading wastes scan time."""
         streams, number = self._log.streams.of(stream).state(stream)
         held = int(streams.records[number])
         average = int(streams.bytes[number]) // held if held else 0
@@ -163,7 +163,7 @@ class Diffs:
     async def _fill(
         self, stream: int, page: DiffPage, floors: Floors, wanted: DiffQuery, nodes: Sequence[bytes]
     ) -> bool:
-        """Add records from where the page ends. False once it is full."""
+        """Add records at the end of the page. False once it is full."""
         at = page.next_from_seq
         left = wanted.limit - page.count
         if page.stored_each:
@@ -214,7 +214,7 @@ def _choose(
     totals = np.cumsum(sizes) + page.bytes
     fitting = int(np.searchsorted(totals, wanted.max_bytes, side="right"))
     if not page.count and not fitting and len(rows):
-        fitting = 1  # never stop before the first
+        fitting = 1  # always at least one
     taken = min(fitting, wanted.limit - page.count, len(rows))
     full = taken < len(rows) or page.count + taken >= wanted.limit
     if taken:
@@ -222,11 +222,11 @@ def _choose(
         page.count += taken
         page.bytes = int(totals[taken - 1])
     if full and taken < len(rows) and page.count < wanted.limit:
-        # The budget stops right before the record that does not fit: what was skipped in between is examined.
+        # The byte limit stops before the record that does not fit; the records skipped before it count as examined.
         page.scanned += int(rows[taken] - first)
         page.next_from_seq = int(offsets[rows[taken]])
         return False
-    # The limit stops right behind the last record.
+    # The record limit stops right after the last record.
     examined = rows[taken - 1] + 1 if full and taken else last
     page.scanned += int(examined - first)
     page.next_from_seq = int(offsets[examined - 1]) + 1 if examined > first else page.next_from_seq
@@ -234,7 +234,7 @@ def _choose(
 
 
 def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
-    """The tombstone a reader at `from_seq` gets, if any, and where it reads on."""
+    """The tombstone for a reader at `from_seq`, if any, and where it continues."""
     if from_seq > floors.end:
         return _gap("recreated", 0, floors.end, floors), floors.start
     at = max(floors.start, from_seq)

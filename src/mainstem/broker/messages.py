@@ -1,6 +1,6 @@
-"""Messages for people: records of one partition as they are stored, looked for forwards or backwards.
+"""Messages for the console: records of one partition as stored, searched forwards or backwards.
 
-One call reads a bounded part of the log, whatever it looks for, and says where the next one goes on.
+One call reads a bounded part of the log, and returns where the next one continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Loss = tuple[int, int, str]  # from, to, why
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What to look for: text that a record's key, value and one of its headers contain, whatever their case."""
+    """Texts that a record's key, value and one of its headers must contain, ignoring case."""
 
     key: bytes = b""
     value: bytes = b""
@@ -45,9 +45,9 @@ class MessageFilter:
 
 @dataclass(slots=True)
 class MessagePage:
-    """Records by offset, and where to go on: `from_offset` forwards, `before` backwards."""
+    """Records by offset, and where to continue: `from_offset` forwards, `before` backwards."""
 
-    start: int  # the first offset that is there
+    start: int  # the first offset that can be read
     end: int
     from_offset: int
     before: int
@@ -112,7 +112,7 @@ class Messages:
     async def _scan(
         self, stream: int, page: MessagePage, floors: Floors, end: int, limit: int, sought: MessageFilter
     ) -> None:
-        """Read [page.from_offset, end) until the page is full, or enough was looked at."""
+        """Read [page.from_offset, end) until the page is full or the scan limit is reached."""
         read_bytes = 0
         while (
             page.from_offset < end
@@ -130,10 +130,10 @@ class Messages:
             except OffsetOutOfRange as moved:
                 if moved.start <= at:
                     raise
-                page.from_offset = moved.start  # trimmed meanwhile
+                page.from_offset = moved.start  # trimmed in the meantime
                 continue
             except NotFound:
-                return  # deleted meanwhile: what was read is all there is
+                return  # deleted in the meantime: return what was read
             read_bytes += sum(map(len, chunk.batches))
             reached = await asyncio.to_thread(_add_matching, chunk.batches, page, floors, end, limit, sought)
             page.from_offset = (
@@ -151,7 +151,7 @@ def _add_matching(
     limit: int,
     sought: MessageFilter,
 ) -> int:
-    """Add what fits to the page. Returns the offset up to which it looked."""
+    """Add matching records to the page. Returns the offset after the last one checked."""
     at = page.from_offset
     for batch in batches:
         for record in decode_records(batch, at):

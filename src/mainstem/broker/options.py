@@ -17,7 +17,7 @@ def broker_options(config: Config) -> BrokerOptions:
     place = shared_place(config)
     if config.objects and place is not None:
         raise InvalidConfig(
-            "--objects is for a log in the data directory: a shared one keeps all of it in --store"
+            "--objects is for a log in the data directory: a shared log stores everything in --store"
         )
     return BrokerOptions(
         data_dir=config.data_dir,
@@ -45,17 +45,17 @@ def broker_options(config: Config) -> BrokerOptions:
 
 
 def shared_place(config: Config) -> SharedPlace | None:
-    """Where the log stands, if other brokers write to it as well. Raises InvalidConfig."""
+    """The location of a shared log, or None. Raises InvalidConfig."""
     kind = config.log
     if kind == "auto":
         kind = "etcd" if config.etcd else "bucket" if config.store else "file"
     if kind == "file":
         return None
     if not config.store:
-        raise InvalidConfig(f"--log {kind} keeps records in an object store: name it with --store URL")
+        raise InvalidConfig(f"--log {kind} needs an object store: set --store URL")
     members = tuple(filter(None, config.etcd.split(",")))
     if kind == "etcd" and not members:
-        raise InvalidConfig("--log etcd needs the addresses of etcd: --etcd HOST:PORT,…")
+        raise InvalidConfig("--log etcd needs the addresses of etcd: set --etcd HOST:PORT,…")
     for member in members:
         Address.parse(member)
     etcd = kind == "etcd"

@@ -1,4 +1,4 @@
-"""What pipelines say about themselves, kept while it is of use; how far behind they are is reckoned here."""
+"""Status reports of pipelines, with their lag."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mainstem.ledger.reports import PIPELINE
 from mainstem.metrics import Labels, Metric
 from mainstem.ports.clock import Clock
 
-if TYPE_CHECKING:  # clients import this module for its structs, and need no log for that
+if TYPE_CHECKING:  # clients import this module for its structs, without the log
     from mainstem.log.log import Log
 
 PIPELINE_SILENT_MS = 60_000  # a running pipeline without a report for this long is called silent
@@ -40,7 +40,7 @@ class PipelineReports:
         await self._told.hear(report.pipeline, report)
 
     def pipelines(self) -> list[PipelineStatus]:
-        """Those heard of lately, by name."""
+        """Pipelines that reported recently, by name."""
         kept = self._told.heard(self._clock.now_ms() - PIPELINE_KEPT_MS)
         return [self._status(heard) for _, heard in sorted(kept.items())]
 
@@ -71,7 +71,7 @@ class PipelineReports:
         )
 
     def _behind(self, position: Position) -> int:
-        """As of now, so that it grows while a pipeline is silent. A topic that is gone has nothing left to read."""
+        """The current lag, which grows while a pipeline is silent. A deleted topic has no lag."""
         topic = self._log.ledger.topics.get(position.topic)
         stream = find_stream(topic, position.partition)
         if stream < 0:
@@ -79,7 +79,7 @@ class PipelineReports:
         try:
             start = self._log.streams.of(stream).bounds(stream)[0]
             return max(0, self._log.streams.of(stream).stable_end(stream) - max(position.offset, start))
-        except MainstemError:  # deleted a moment ago
+        except MainstemError:  # deleted in the meantime
             return 0
 
     def published(self) -> Iterator[Metric]:

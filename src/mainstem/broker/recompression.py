@@ -1,7 +1,7 @@
-"""Recompression: batches that a topic stores in another codec than the client used.
+"""Recompression: for topics that store batches in another codec than the client used.
 
-Small ones are compressed on the loop, the others on a thread. Later appends to the same stream wait meanwhile, so that
-the log keeps the order in which they came.
+Small batches are compressed on the loop, the others on a thread. Later appends to the same stream wait, so that the log
+keeps the order of arrival.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ class _AppendQueue:
 class Recompression:
     def __init__(self, streams: LogStreams) -> None:
         self._streams = streams
-        self.lines: dict[
-            int, _AppendQueue
-        ] = {}  # by stream whose batches are being compressed: later ones have to wait
+        self.lines: dict[int, _AppendQueue] = {}  # by stream with a running compression: later appends wait
         self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, request: AppendRequest, config: TopicConfig, waiter: Waiter) -> None:
-        """Append the batches as the topic stores them, after all that were appended before.
+        """Append the batches as the topic stores them, after all earlier appends.
 
-        Raises InvalidBatch, TooLarge, unless the waiter learns of it."""
+        Raises InvalidBatch, TooLarge, unless the waiter gets the error."""
         stream = request.stream
         if stream not in self.lines and not _heavy(request.batches, config):
             self._append(request, _packed(request.batches, config), waiter)
@@ -60,7 +58,7 @@ class Recompression:
             async with line.head:
                 packed = await asyncio.to_thread(_packed, request.batches, config)
                 self._append(request, packed, waiter)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the waiter must learn of it
+        except Exception as error:  # noqa: BLE001  # the waiter must get every error
             if not waiter.done():
                 waiter.set_exception(error)
         finally:
@@ -73,7 +71,7 @@ class Recompression:
 
 
 def _codec(config: TopicConfig) -> Codec | None:
-    """The codec that a topic's batches are stored in; None = whatever they come in."""
+    """The codec of a topic's stored batches; None = as received."""
     if config.compression_type == "producer":
         return None
     if config.compression_type == "uncompressed":
@@ -82,7 +80,7 @@ def _codec(config: TopicConfig) -> Codec | None:
 
 
 def _heavy(batches: Slice, config: TopicConfig) -> bool:
-    """Whether packing may take long. What a compressed batch unpacks to is unknown, however small it is."""
+    """Whether recompression may be slow. The uncompressed size of a compressed batch is unknown."""
     codec = _codec(config)
     if codec is None:
         return False
@@ -100,7 +98,7 @@ def _packed(batches: Slice, config: TopicConfig) -> Slice:
     largest = max(header.length for header in walk(packed))
     if largest > config.max_message_bytes:
         raise TooLarge(
-            f"stored with compression.type={config.compression_type} the batch has {largest} bytes, over the "
+            f"with compression.type={config.compression_type} the batch has {largest} bytes, over the "
             f"topic's max.message.bytes of {config.max_message_bytes}"
         )
     return packed

@@ -1,4 +1,4 @@
-"""What those who work beside the brokers tell of themselves: heard by one broker, shown by all of them."""
+"""Status reports of drivers and pipelines: one broker receives a report, and every broker shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.errors import Unavailable
 from mainstem.ledger.reports import KeepReport
 from mainstem.ports.clock import Clock
 
-if TYPE_CHECKING:  # clients import the structs that are told, and need no log for that
+if TYPE_CHECKING:  # clients import the structs, without the log
     from mainstem.log.log import Log
 
 T = TypeVar("T")
@@ -23,21 +23,21 @@ class ReceivedReport(NamedTuple, Generic[T]):
 
 
 class ReportStore(Generic[T]):
-    """The last report of each of a kind. They are kept in the ledger: a report is a struct whose fields are only
-    ever added to, for brokers of other versions read it too."""
+    """The last report of each sender of a kind, stored in the ledger. Fields of a report struct are only ever added,
+    because brokers of other versions read it too."""
 
     def __init__(self, kind: str, report: type[T], log: Log, clock: Clock) -> None:
         self._kind = kind
         self._decoder = msgspec.json.Decoder(report)
         self._log = log
         self._clock = clock
-        self._unwritten: dict[str, ReceivedReport[T]] = {}  # the last one heard of at the end
+        self._unwritten: dict[str, ReceivedReport[T]] = {}  # the most recent at the end
 
     async def hear(self, name: str, report: T) -> None:
         try:
             await self._log.propose(KeepReport(self._kind, name, msgspec.json.encode(report)))
         except Unavailable:
-            # A full disk is what reports tell of: this broker shows them all the same.
+            # On a full disk the report cannot be stored: this broker shows it from memory.
             self._unwritten.pop(name, None)
             self._unwritten[name] = ReceivedReport(report, self._clock.now_ms())
             if len(self._unwritten) > limits.REPORTS_OF_A_KIND_MAX:
@@ -46,7 +46,7 @@ class ReportStore(Generic[T]):
             self._unwritten.pop(name, None)
 
     def heard(self, since_ms: int) -> dict[str, ReceivedReport[T]]:
-        """By name, those heard of no earlier than that."""
+        """Reports since `since_ms`, by name."""
         kept = {
             report.name: ReceivedReport(self._decoder.decode(report.body), report.heard_ms)
             for report in self._log.ledger.reports.of(self._kind)

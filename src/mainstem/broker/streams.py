@@ -1,7 +1,6 @@
 """Partitions by stream number: what doors and features need that read many of them. `read` is the one way out.
 
-A request names its partitions once; from then on they are streams, and nothing here is a coroutine but the
-reads that need a file.
+A request resolves its partitions to streams once. Only reads that need a file are coroutines.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class StreamService:
         return self._topics.ids.get(topic_id)
 
     def of_stream(self, stream: int) -> Topic | None:
-        """Whose partition a stream is."""
+        """The topic of a stream."""
         return self._topics.of_stream(stream)
 
     def topic(self, name: str) -> Topic:
@@ -95,19 +94,19 @@ class StreamService:
 
     @property
     def topics_state(self) -> int:
-        """Equal as long as no topic is made, changed or deleted."""
+        """A number that changes when a topic is created, changed or deleted."""
         return self._topics.digest
 
     def start(self, stream: int) -> int:
-        """The first offset still there."""
+        """The start offset."""
         return self.store(stream).start(stream)
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        """The first offset still there and the visible end. Raises NotFound once the topic is deleted."""
+        """The start offset and the high watermark. Raises NotFound if the topic is deleted."""
         return self.store(stream).bounds(stream)
 
     def stable_end(self, stream: int, end: int) -> int:
-        """Up to where a reader may go who wants nothing of an open transaction; `end` is the visible end."""
+        """The last stable offset; `end` is the high watermark."""
         return min(end, self.store(stream).stable_end(stream))
 
     def aborted(self, stream: int, first: int, end: int) -> list[tuple[int, int]]:
@@ -118,7 +117,7 @@ class StreamService:
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.STORED
     ) -> ReadChunk | None:
-        """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
+        """What `read` returns, if it is in memory; None if it needs a file. Raises like `read`."""
         return self.store(stream).read_cached(stream, offset, min(max_bytes, limits.READ_BYTES_MAX), view)
 
     async def read(
@@ -147,7 +146,7 @@ class StreamService:
         return await self.store(stream).stored(stream, offset, max_bytes)
 
     async def at_time(self, stream: int, time_ms: int) -> tuple[int, int] | None:
-        """Offset and time of the first record of `time_ms` or later."""
+        """Offset and timestamp of the first record with a timestamp of `time_ms` or later."""
         offset = await self.store(stream).offset_at(stream, time_ms)
         while offset < self.bounds(stream)[1]:
             try:
@@ -163,12 +162,12 @@ class StreamService:
         return None
 
     async def of_latest_time(self, stream: int) -> tuple[int, int] | None:
-        """Offset and time of the first record that has the latest time of all."""
+        """Offset and timestamp of the first record with the latest timestamp."""
         time_ms = await self.store(stream).latest_time(stream)
         return None if time_ms is None else await self.at_time(stream, time_ms)
 
     def watch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
-        """Tell `watcher` whenever something becomes visible in one of the streams, until `unwatch`."""
+        """Notify `watcher` whenever records become readable in one of the streams, until `unwatch`."""
         self._log.visibility.watch(streams, watcher)
 
     def unwatch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:

@@ -1,8 +1,8 @@
-"""Watching topics: records are pushed to watchers as they become visible, and read once for all of them.
+"""Watching topics: pushes records to watchers as they become readable, and reads them once for all watchers.
 
-Watchers that stand at the same place of a stream and want the same of it form a group. When the stream moves,
-each group is read once and its page handed to every member. Nothing here waits for a watcher: one that is not
-ready is left where it is, and reads on from its cursor once it says so.
+Watchers with the same position and options form a group. When the stream changes, each group is read once and its page
+is delivered to every member. Nothing here waits for a watcher: one that is not ready stays at its cursor, and continues
+when it is ready.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ WATCH_HANDED_PER_TURN = 64  # watchers that get a page before the event loop run
 
 _log = events.named("watch")
 
-_PAGE_EFFORT = 16  # whoever gets a page first has it encoded, which costs as much as so many deliveries
+_PAGE_EFFORT = 16  # encoding a page for its first watcher costs as much as this many deliveries
 
 
 class WatchOptions(NamedTuple):
-    """What a watcher wants of a stream beside its place in it."""
+    """A watcher's options for a stream."""
 
     limit: int = limits.WATCH_RECORDS_DEFAULT  # records of one page
     max_bytes: int = limits.WATCH_BYTES_DEFAULT
-    nodes: tuple[bytes, ...] = ()  # records of these are left out
-    watcher_group: WatcherGroup | None = None  # those it is told together with; None: it is told alone
+    nodes: tuple[bytes, ...] = ()  # omit records of these nodes
+    watcher_group: WatcherGroup | None = None  # watchers that share its output; None: it has its own
 
 
 class WatchPage:
-    """One page of a topic, the same object for everyone it is handed to."""
+    """One page of a topic, shared by all watchers that get it."""
 
     __slots__ = ("caught_up", "from_seq", "page", "partition", "plain", "read_from", "rendered", "topic")
 
@@ -51,49 +51,49 @@ class WatchPage:
         self.page = page
         self.caught_up = page.caught_up
         self.plain = page.count > 0 and page.tombstone is None  # records, and no gap before them
-        self.rendered: dict[Any, Any] = {}  # what doors made of it, by form: it is encoded once
+        self.rendered: dict[Any, Any] = {}  # encoded forms by door and format, so that it is encoded once
 
 
 class WatcherOutput(Protocol):
-    """The way out to a watcher."""
+    """The send buffer of a watcher."""
 
     @property
     def ready(self) -> bool:
-        """False while what it was given has not gone out. It gets no more until `Watching.resume`."""
+        """False while it has unsent pages. It gets no more until `WatchService.resume`."""
         ...
 
 
 class Watcher(Protocol):
-    """Whoever watches. Its methods are called from the loop, and must not wait."""
+    """A watcher. Its methods run on the loop and must not block."""
 
     @property
     def send_buffer(self) -> WatcherOutput:
-        """The same one for as long as it watches."""
+        """Always the same object while it watches."""
         ...
 
     def take(self, place: WatchPosition, watch_page: WatchPage) -> None: ...
 
     def lose(self, place: WatchPosition) -> None:
-        """The topic was deleted; the place is gone."""
+        """The topic was deleted, and the position is removed."""
         ...
 
     def fail(self, place: WatchPosition, error: Exception) -> None:
-        """The topic cannot be read; the place is gone."""
+        """The topic cannot be read, and the position is removed."""
         ...
 
 
 class WatcherGroup(Protocol):
-    """Watchers that are told the same in the same words."""
+    """Watchers that get the same bytes."""
 
     def tell(
         self, places: list[WatchPosition], watch_page: WatchPage
     ) -> tuple[list[WatchPosition], list[WatchPosition]]:
-        """Give the page to those who need nothing besides, at once. Returns them, and the others."""
+        """Send the page at once to those that need nothing else. Returns these watchers, and the others."""
         ...
 
 
 class WatchPosition:
-    """Where one watcher stands in one topic. `WatchService` moves it."""
+    """The position of one watcher in one topic. `WatchService` moves it."""
 
     __slots__ = (
         "cursor",
@@ -115,16 +115,16 @@ class WatchPosition:
         self.send_buffer = watcher.send_buffer
         self.topic = topic
         self.feed = feed
-        self.cursor = cursor  # sequence number of the last record it is past
+        self.cursor = cursor  # sequence number of the last record before the position
         self.watch_options = watch_options
         self.first = True  # nothing has been read for it yet
-        self.tailing = False  # it was told that it caught up, and did not fall behind since
+        self.tailing = False  # it got CaughtUp, and has not fallen behind since
         self.live = True
         self.group: _PositionGroup | None = None  # None: its watcher is not ready
 
 
 class _PositionGroup:
-    """Places of one feed with the same cursor and wish."""
+    """Positions of one stream with the same cursor and options."""
 
     __slots__ = ("cursor", "due", "feed", "places", "reading", "watch_options")
 
@@ -160,19 +160,19 @@ class _WatchedStream:
         self.partition = partition
         self.stream = stream
         self.groups: dict[tuple[int, WatchOptions], _PositionGroup] = {}
-        self.places: set[WatchPosition] = set()  # all of them, also those whose watchers are not ready
+        self.places: set[WatchPosition] = set()  # including those whose watchers are not ready
         self.moved = False
         self.scheduled = False
-        self.page_delivery = 0  # pages being handed out
+        self.page_delivery = 0  # pages being delivered
 
     def changed(self) -> None:
-        """Something became visible, or the stream is gone. Runs in the middle of a commit."""
+        """Records became readable, or the stream was deleted. Runs in the middle of a commit."""
         self.moved = True
         self.watching.schedule(self)
 
 
 class _PageDelivery:
-    """A page on its way to the members of a group, some of them each turn of the loop."""
+    """A page that is being delivered to the members of a group, some per iteration of the loop."""
 
     __slots__ = ("feed", "places", "watch_options", "watch_page")
 
@@ -208,12 +208,12 @@ class WatchService:
     def places(self) -> int:
         return sum(len(feed.places) for feed in self._feeds.values())
 
-    # Coming and going
+    # Enter and leave
 
     def enter(
         self, watcher: Watcher, topic: Topic, from_seq: int, watch_options: WatchOptions, partition: int = 0
     ) -> WatchPosition:
-        """Watch a topic from behind `from_seq` on. Raises PartitionNotFound."""
+        """Watch a topic after `from_seq`. Raises PartitionNotFound."""
         stream = stream_of(topic, partition)
         feed = self._feeds.get(stream)
         if feed is None:
@@ -225,7 +225,7 @@ class WatchService:
         return place
 
     def leave(self, place: WatchPosition) -> None:
-        """Watch no more. Doing it twice does nothing."""
+        """Stop watching. Idempotent."""
         if not place.live:
             return
         place.live = False
@@ -236,13 +236,13 @@ class WatchService:
             self._drop(feed)
 
     def resume(self, places: Iterable[WatchPosition]) -> None:
-        """The watcher of these places is ready again."""
+        """The watcher of these positions is ready again."""
         for place in places:
             if place.live and place.group is None:
                 self._join(place)
 
     async def close(self) -> None:
-        """Read nothing more. Watchers are told by whoever owns them."""
+        """Stop reading. The owners of watchers close them."""
         for feed in list(self._feeds.values()):
             self._drop(feed)
         self._due.clear()
@@ -258,7 +258,7 @@ class WatchService:
     # Groups
 
     def _join(self, place: WatchPosition) -> None:
-        """Read for it in the next turn, unless nothing is new."""
+        """Read for it in the next turn, unless there is nothing new."""
         feed = place.feed
         place.group = group = self._group(feed, place.cursor, place.watch_options)
         group.places.add(place)
@@ -283,16 +283,16 @@ class WatchService:
             place.feed.groups.pop((group.cursor, group.watch_options), None)
 
     def _end(self, feed: _WatchedStream) -> int:
-        """The visible end; a stream that is gone has none, which no cursor equals."""
+        """The high watermark; for a deleted stream, a value that no cursor equals."""
         try:
             return self._streams.bounds(feed.stream)[1]
         except NotFound:
             return -1
 
-    # Turns: at most one of the loop's iterations runs between a change and its reads
+    # Turns: at most one iteration of the loop is between a change and its reads
 
     def schedule(self, feed: _WatchedStream) -> None:
-        """Look at the feed in the next turn."""
+        """Check the stream in the next turn."""
         if not feed.scheduled:
             feed.scheduled = True
             self._scheduled.append(feed)
@@ -313,7 +313,7 @@ class WatchService:
                 if feed.places:
                     self._read_stream(feed)
             self._read_due()
-        finally:  # whatever went wrong for one, the others are waiting
+        finally:  # a failure of one must not stop the others
             if self._page_deliveries or self._scheduled:
                 self._want_turn()
 
@@ -322,7 +322,7 @@ class WatchService:
             self._topic_deleted(feed)
             return
         if feed.page_delivery:
-            # Those who have their page already wait for the others, so that all of them go on together.
+            # Watchers that already have their page wait for the others, so that all continue together.
             return
         groups = feed.groups.values()
         if feed.moved:
@@ -332,14 +332,14 @@ class WatchService:
         for group in groups:
             if group.due and not group.reading:
                 group.reading = True
-                # Those who only want what is new do not stand in line behind those with much to catch up.
+                # Watchers at the end do not wait behind those with a large lag.
                 if any(place.tailing for place in group.places):
                     self._due.appendleft(group)
                 else:
                     self._due.append(group)
 
     def _topic_deleted(self, feed: _WatchedStream) -> None:
-        """The topic was deleted: tell everyone who watched it."""
+        """The topic was deleted: tell its watchers."""
         self._drop(feed)
         for place in list(feed.places):
             place.live = False
@@ -384,8 +384,8 @@ class WatchService:
             page = await self.diffs.read(topic, wanted, feed.partition)
         except NotFound:
             self._retire(group)
-            self.schedule(feed)  # which finds that it is gone
-        except Exception as error:  # noqa: BLE001 - handed on to every member
+            self.schedule(feed)  # which finds that it is deleted
+        except Exception as error:  # noqa: BLE001 - passed to every member
             self._fail(group, error)
         else:
             self._activity.read(topic.topic_id)
@@ -398,7 +398,7 @@ class WatchService:
             self._want_turn()
 
     def _retire(self, group: _PositionGroup) -> list[WatchPosition]:
-        """Dissolve a group. Its members count as being in it until they get their page and join another."""
+        """Dissolve a group. Its members belong to it until they get their page and join another group."""
         group.feed.groups.pop((group.cursor, group.watch_options), None)
         places = list(group.places)
         group.places.clear()
@@ -406,15 +406,15 @@ class WatchService:
 
     def _fail(self, group: _PositionGroup, error: Exception) -> None:
         if not isinstance(error, Closed):
-            _log.error("a watched topic cannot be read", topic=group.feed.name, error=repr(error))
+            _log.error("cannot read watched topic", topic=group.feed.name, error=repr(error))
         for place in self._retire(group):
             self.leave(place)
             place.watcher.fail(place, error)
 
-    # Handing out
+    # Delivery
 
     def _hand_out(self) -> None:
-        """Give a bounded number of watchers their page: others on this loop want their turn as well."""
+        """Deliver pages to a bounded number of watchers, so that other tasks of the loop can run."""
         room = WATCH_HANDED_PER_TURN
         while self._page_deliveries and room > 0:
             page_delivery = self._page_deliveries[0]
@@ -437,22 +437,22 @@ class WatchService:
     def _deliver_page(
         self, places: list[WatchPosition], watch_page: WatchPage, watcher_group: WatcherGroup | None
     ) -> list[WatchPosition]:
-        """Give watchers their page. Returns those that are ready for the next."""
+        """Deliver a page to watchers. Returns those that are ready for the next."""
         told: list[WatchPosition] = []
         if watcher_group is not None:
             try:
                 told, places = watcher_group.tell(places, watch_page)
-            except Exception as error:  # noqa: BLE001 - other groups must not wait for ever
+            except Exception as error:  # noqa: BLE001 - a failure must not block other groups
                 for place in places:
                     self._give_up(place, error)
                 return []
         for place in places:
             if not (place.live and place.send_buffer.ready):
-                place.group = None  # it reads again from where it stands, once it is ready
+                place.group = None  # it continues at its position once it is ready
                 continue
             try:
                 place.watcher.take(place, watch_page)
-            except Exception as error:  # noqa: BLE001 - one watcher's trouble must not be that of the others
+            except Exception as error:  # noqa: BLE001 - one watcher's failure must not affect the others
                 self._give_up(place, error)
             else:
                 told.append(place)
@@ -468,12 +468,12 @@ class WatchService:
         return ready
 
     def _give_up(self, place: WatchPosition, error: Exception) -> None:
-        _log.error("a watcher failed", topic=place.topic, error=repr(error))
+        _log.error("watcher failed", topic=place.topic, error=repr(error))
         self.leave(place)
         place.watcher.fail(place, error)
 
     def _wait_for_next(self, page_delivery: _PageDelivery, places: list[WatchPosition]) -> None:
-        """Have those who got the page wait together for the next."""
+        """Let the watchers that got the page wait together for the next."""
         feed, watch_page = page_delivery.feed, page_delivery.watch_page
         places = [place for place in places if place.live]
         if not places:
@@ -490,7 +490,7 @@ class WatchService:
 
 
 def _behind_gap(cursor: int, page: DiffPage) -> int:
-    """Where a reader stands that was told of the page's gap, if there is one."""
+    """The position after the page's gap, if there is one."""
     gap = page.tombstone
     if gap is None:
         return cursor

@@ -1,4 +1,4 @@
-"""Writes that may create their topic: all records of one as one batch, at one time, or nothing."""
+"""Writes that may create their topic: one batch with one timestamp, all or nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(slots=True)
 class NewRecords:
-    """What to append. A record's size is that of its value and of its "meta" header."""
+    """Records to append. A record's size is that of its value and of its "meta" header."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
@@ -40,8 +40,8 @@ class WriteOutcome(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
     timestamp_ms: int
     created: bool  # this write created the topic
-    duplicate: bool  # an earlier write with the same idempotency key; base and count are of that one
-    fsync: bool  # the answer waited for an fsync
+    duplicate: bool  # a retry of an earlier write, whose base and count these are
+    fsync: bool  # the write waited for an fsync
 
     @property
     def head_seq(self) -> int:
@@ -77,8 +77,8 @@ class WriteService:
         create: bool | None = None,
         config: Callable[[], TopicConfig],
     ) -> WriteOutcome:
-        """Append records, or one RecordBatch v2. An absent topic is created with `config`, unless `create` or its
-        auto_create forbids.
+        """Append records, or one RecordBatch v2. Creates a missing topic with `config`, unless `create` or its
+        auto_create forbids it.
 
         Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
@@ -124,7 +124,7 @@ class WriteService:
             raise TopicNotFound(topic.name) from None
         count = facts.count
         if duplicate:
-            # The retry may hold another number of records than the write it repeats.
+            # The retry may have a different number of records than the first attempt.
             count = self._log.streams.of(stream).keyed_count(stream, facts, base) or count
         return WriteOutcome(
             base, count, facts.max_timestamp, created, duplicate, topic.config.durability == "fsync"
@@ -150,12 +150,12 @@ class WriteService:
         check_size(batch, config)
         facts = check_slice(memoryview(batch), batch_bytes_max=config.max_message_bytes)
         if facts.batches != 1 or facts.control or facts.transactional or facts.producer != -1:
-            raise InvalidBatch("send one batch of plain records: its producer's fields are -1")
+            raise InvalidBatch("send one batch of plain records, with producer fields of -1")
         if config.timestamp_type == "LogAppendTime":
             now = self._clock.now_ms()
             batch = bytearray(with_append_time(memoryview(batch), now))
             facts = facts._replace(max_timestamp=now)
-        # Decoded even if no rows are needed: anybody may have sent it, and what is stored must be readable.
+        # Decoded even if no rows are needed: the batch is untrusted, and stored batches must be readable.
         if len(batch) > limits.RENDERED_ON_LOOP_BYTES_MAX:
             rows, size = await asyncio.to_thread(sized, batch)
         else:
@@ -166,7 +166,7 @@ class WriteService:
         bound = self._total_bytes_max
         if self._log.ledger.streams.total_bytes() + size > bound:
             raise Throttled(
-                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
+                "max_total_bytes", bound, f"the server stores at most {bound} bytes of records: delete some"
             )
 
     async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:

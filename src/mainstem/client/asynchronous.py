@@ -21,14 +21,14 @@ class AsyncClient(
     GroupCalls,
     ServerCalls,
 ):
-    """A server's topics, records, queues, routers and groups. The examples of its methods are those of
-    `mainstem.Client`; here they are awaited.
+    """A server's topics, records, queues, routers and groups. See `mainstem.Client` for examples of the methods;
+    here they are awaited.
 
-    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    `url`: of the server; default MAINSTEM_URL, then http://127.0.0.1:4000. `api_key`: default MAINSTEM_API_KEY.
+    `timeout`: the maximum seconds of a call, retries included. The client retries lost connections and busy
     servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
-    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
-    certificate of your own), or False to trust any.
+    keys. `verify`: the certificate file of the authority that signed the server's certificate, an `ssl.SSLContext`
+    (for a client certificate), or False to trust any server.
 
     Example:
         async with mainstem.AsyncClient() as client:

@@ -23,7 +23,7 @@ A = TypeVar("A")
 def _waited(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of the asynchronous client, waited for."""
+    """Wrap a method of the asynchronous client: wait for its result."""
 
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def _waited(
 def _wrapped(
     method: Callable[Concatenate[AsyncClient, P], A], kind: Callable[[LoopThread, A], T]
 ) -> Callable[Concatenate[Client, P], T]:
-    """What the method makes, for threads."""
+    """Wrap the object that the method returns for use from threads."""
 
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,7 +48,7 @@ def _iterate_pages(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[list[T]]],
     described_by: Callable[..., object],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """The items of an asynchronous iterator of lists: the other thread is asked once a list, not once an item."""
+    """The items of an asynchronous iterator of lists, with one call to the other thread per list, not per item."""
 
     @functools.wraps(described_by)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -61,11 +61,11 @@ def _iterate_pages(
 class Client:
     """A server's topics, records, queues, routers and groups. Thread-safe.
 
-    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    `url`: of the server; default MAINSTEM_URL, then http://127.0.0.1:4000. `api_key`: default MAINSTEM_API_KEY.
+    `timeout`: the maximum seconds of a call, retries included. The client retries lost connections and busy
     servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
-    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
-    certificate of your own), or False to trust any.
+    keys. `verify`: the certificate file of the authority that signed the server's certificate, an `ssl.SSLContext`
+    (for a client certificate), or False to trust any server.
 
     Example:
         with mainstem.Client() as client:
@@ -84,7 +84,7 @@ class Client:
         verify: Verify = True,
     ) -> None:
         self._client = AsyncClient(url, api_key=api_key, timeout=timeout, retries=retries, verify=verify)
-        self._thread = LoopThread("this client is closed: make another one")
+        self._thread = LoopThread("this client is closed: create another one")
 
     @property
     def url(self) -> str:
@@ -146,7 +146,7 @@ class Client:
             while (items := self._thread.call(steps.next())) is not None:
                 yield items
         finally:
-            with contextlib.suppress(Closed):  # with the client its streams are closed
+            with contextlib.suppress(Closed):  # the client closes its streams
                 self._thread.call(steps.close())
 
     def close(self) -> None:

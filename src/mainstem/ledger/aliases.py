@@ -1,7 +1,7 @@
-"""Aliases: offsets of a stream whose bytes are those of another one, where they were first written.
+"""Aliases: offset ranges of a stream whose bytes are stored in another stream.
 
-Depth is always one: a copy of a copy points at the stream that has the bytes. The copies outlive whatever happens to
-the original records, so the log keeps the objects that `reaching` names.
+An alias never points at another alias: a copy of a copy points at the stream that has the bytes. Copies may outlive the
+original records, so the log keeps the objects that `reaching` names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from mainstem.ledger.digest import MASK, mix
 from mainstem.ledger.fan_out import GAP, AliasSegment, FanOut, FanOutState, Int64s
 
-_TAG = 1 << 43  # beside a number, so that segments hash like nothing else
+_TAG = 1 << 43  # added to a stream's number, so that segments hash differently from everything else
 
 
 class AliasRun(NamedTuple):
@@ -40,12 +40,12 @@ class AliasesState(msgspec.Struct, frozen=True, array_like=True):
     next_feed: int
     digest: int
     feeds: list[FanOutState]
-    # stream, then its segments that are over: bases, counts, feeds, positions, each little-endian i8
+    # stream, then its closed segments: bases, counts, fan-outs, positions, each little-endian i8
     segments: list[tuple[int, list[bytes]]]
 
 
 class AliasSegments:
-    """The segments of one stream that are over, by offset."""
+    """The closed segments of one stream, by offset."""
 
     __slots__ = ("bases", "counts", "feeds", "positions")
 
@@ -62,12 +62,12 @@ class AliasSegments:
         return self.bases, self.counts, self.feeds, self.positions
 
     def add(self, segment: AliasSegment) -> None:
-        at = bisect_left(self.bases, segment.base)  # nearly always the end
+        at = bisect_left(self.bases, segment.base)  # nearly always appended at the end
         for column, value in zip(self.columns(), segment, strict=True):
             column.insert(at, value)
 
     def between(self, start: int, end: int) -> Iterator[AliasSegment]:
-        """Those with an offset in [start, end), whole."""
+        """The whole segments that overlap [start, end)."""
         at = max(bisect_right(self.bases, start) - 1, 0)
         while at < len(self.bases) and self.bases[at] < end:
             segment = AliasSegment(self.bases[at], self.counts[at], self.feeds[at], self.positions[at])
@@ -76,7 +76,7 @@ class AliasSegments:
             at += 1
 
     def cut(self, floor: int) -> None:
-        """Forget those that end at or below `floor`."""
+        """Drop the segments that end at or below `floor`."""
         gone = max(bisect_right(self.bases, floor) - 1, 0)
         if gone < len(self.bases) and self.bases[gone] + self.counts[gone] <= floor:
             gone += 1
@@ -87,11 +87,11 @@ class AliasSegments:
 class Aliases:
     def __init__(self) -> None:
         self.feeds: dict[int, FanOut] = {}
-        # A sum over every segment that ever began and every run: what is forgotten later does not change it.
+        # A sum over every segment and run ever started. Pruning does not change it.
         self.digest = 0
         self._next_feed = 1
         self._over: dict[int, AliasSegments] = {}
-        self._growing: dict[int, list[int]] = {}  # stream → feeds it is a member of
+        self._growing: dict[int, list[int]] = {}  # stream → the fan-outs it is a member of
         self._reached: dict[int, tuple[Int64s, Int64s]] | None = None
 
     # Reads
@@ -101,17 +101,17 @@ class Aliases:
         return stream in self._over or stream in self._growing
 
     def segments(self, stream: int, start: int, end: int) -> Iterator[AliasSegment]:
-        """By offset, those with an offset in [start, end), whole."""
+        """The whole segments that overlap [start, end), by offset."""
         growing = [self.feeds[number].growing(stream) for number in self._growing.get(stream, ())]
         found = sorted(one for one in growing if one is not None and one.base < end and one.end > start)
         over = self._over.get(stream)
         return merge(over.between(start, end), found) if over else iter(found)
 
     def between(self, stream: int, start: int, end: int) -> Iterator[AliasRun]:
-        """The copies at offsets [start, end), cut to them, in order."""
+        """The copies at offsets [start, end), in order and clipped to that range."""
         for segment in self.segments(stream, start, end):
             feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            # What no stream holds any more may be forgotten already.
+            # Runs that no stream refers to may be pruned already.
             first = max(start, segment.base, feed.start + shift)
             for run in feed.runs(first - shift, min(end, segment.end) - shift):
                 if run.origin != GAP:
@@ -146,7 +146,7 @@ class Aliases:
         return latest
 
     def resolve(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Where the bytes of [start, end) are: (origin, base, count), in order. No gap may lie in it."""
+        """Where the bytes of [start, end) are: (origin, base, count), in order. The range must not have a gap."""
         at = start
         if self.has(stream):
             for run in self.between(stream, start, end):
@@ -168,7 +168,7 @@ class Aliases:
         return at < len(starts) and bool(starts[at] < end)
 
     def copies_of(self, origin: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The copies that are read from [start, end) of a stream: (stream, first, last). Looks at all there are."""
+        """The copies that are read from [start, end) of a stream: (stream, first, last). Scans all copies."""
         if not self.reaching(origin, start, end):
             return
         for stream in sorted({*self._over, *self._growing}):
@@ -224,7 +224,7 @@ class Aliases:
         pieces: list[tuple[int, int, int]],
         time_ms: int,
     ) -> None:
-        """Forward pieces (origin, base, count) to every member, whose streams end at `ends`."""
+        """Forward pieces (origin, base, count) to every member. `ends` are the end offsets of the members' streams."""
         for dest, segment in feed.begin(ends):
             self._end(dest, segment)
         for origin, base, count in pieces:
@@ -237,12 +237,12 @@ class Aliases:
         self.digest = (self.digest + mix(_TAG | dest, segment.base, segment.position, segment.count)) & MASK
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """Their topic is deleted, and its routers with it."""
+        """The topic of these streams and its routers are deleted."""
         for stream in streams:
             self._over.pop(stream, None)
 
     def prune(self, start_of: Callable[[int], int]) -> None:
-        """Forget what nobody can read any more. It changes no answer, so it may be done at any time."""
+        """Drop what nobody can read any more. This changes no result, so it may run at any time."""
         floors = {
             number: feed.members_floor(np.array([start_of(dest) for dest in feed.dests.tolist()], np.int64))
             for number, feed in self.feeds.items()

@@ -21,12 +21,12 @@ class AppendCode(IntEnum):
     BROKER_FENCED = 6  # the proposing broker's epoch is over
     PRODUCER_UNKNOWN = 7  # a sequence that continues something the ledger does not know
     INVALID_TRANSACTION = 8  # no open transaction of this producer covers the stream, or one forbids it
-    OVERTAKEN = 9  # copies that somebody else made first
+    OVERTAKEN = 9  # copies that another broker appended first
 
 
 @dataclass(slots=True)
 class AppendOutcome:
-    """The offsets of a run, one row a slice. `base` is -1 where the code says the slice was refused."""
+    """The offsets of a run, one row a slice. `base` is -1 where the slice was refused."""
 
     base: npt.NDArray[np.int64]
     code: npt.NDArray[np.uint8]

@@ -24,7 +24,7 @@ _Rank = tuple[bool, str, bool, str]
 
 class QuotaEntity(msgspec.Struct, frozen=True, array_like=True):
     """Whom a quota limits: a user, a client id, or a user's client. An empty name is the default for all that have no
-    quota of their own; None means that the quota does not look at that name."""
+    quota of their own; None means that the quota ignores that name."""
 
     user: str | None
     client: str | None
@@ -119,7 +119,7 @@ def _fault(command: AlterClientQuota) -> str | None:
         if key not in QUOTA_KEYS:
             return f"unknown quota {key[:64]!r}: the quotas are {', '.join(QUOTA_KEYS)}"
     if len(keys) != len(set(keys)):
-        return "a request changes a quota twice"
+        return "a request changes the same quota twice"
     for key, value in command.put:
         if not 0 < value <= QUOTA_RATE_MAX:  # false for NaN
             return f"{key} is above 0 and at most {QUOTA_RATE_MAX:.0f}, not {value}"

@@ -1,4 +1,4 @@
-"""An entry: the commands of one commit, as they stand in the commit log.
+"""An entry: the commands of one commit, as the commit log holds them.
 
 Head, 48 bytes, little-endian (`HEAD`):
 
@@ -9,7 +9,7 @@ Head, 48 bytes, little-endian (`HEAD`):
 |                 |      | bits 1 and 2 OLD_DIGEST: not comparable, see digest.py               |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
-| broker          | u4   | who proposed it                                                      |
+| broker          | u4   | the broker that proposed it                                          |
 | broker_epoch    | u4   | the epoch its `Boot` gave it; 0 in the entry that carries the `Boot` |
 | commit_id       | u8   | rises within a broker epoch                                          |
 | digest_position | u8   | entries applied when the digest was taken, 0 without DIGEST          |
@@ -98,7 +98,7 @@ RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
 SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
 SLICE_TRANSACTIONAL = 2
 SLICE_JOINS = 4  # its stream becomes part of its producer's transaction by it, which it may begin
-SLICE_RESUMES = 8  # if nothing is known of its producer, it goes on with whatever sequence it has reached
+SLICE_RESUMES = 8  # if nothing is known of its producer, it continues at whatever sequence it has reached
 SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
 
 _TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
@@ -172,7 +172,7 @@ class Entry:
     time_ms: int
     parts: list[Part] = field(default_factory=list)
     digest: tuple[int, int] | None = None  # (entries applied, digest then)
-    old_digest: bool = False  # it was read with a digest that cannot be compared
+    old_digest: bool = False  # it has a digest of an older definition, which cannot be compared
 
     @property
     def plain(self) -> bool:
@@ -180,7 +180,7 @@ class Entry:
         return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].timed
 
     def encode(self, bodies: Sequence[bytes | None] = ()) -> bytes:
-        """`bodies`: the commands as `encode_command` gave them, one a part, where that was done before."""
+        """`bodies`: the results of `encode_command`, one per part, where it has run already."""
         flags = (PLAIN if self.plain else 0) | (DIGEST if self.digest else 0)
         position, digest = self.digest or (0, 0)
         pieces = [
@@ -209,12 +209,12 @@ class Entry:
     def decode(cls, buffer: Buffer) -> Entry:
         """Rows stay views of `buffer`. Raises NewerVersion or LogDamaged."""
         if len(buffer) < HEAD.size:
-            raise LogDamaged(f"an entry of {len(buffer)} bytes is shorter than its head")
+            raise LogDamaged(f"an entry of {len(buffer)} bytes is shorter than its header")
         version, flags, count, time_ms, broker, epoch, commit_id, position, digest = HEAD.unpack_from(buffer)
         if version > ENTRY_VERSION:
             raise NewerVersion(f"an entry of version {version}: this Mainstem reads up to {ENTRY_VERSION}")
         if version == 0 or flags & ~(PLAIN | DIGEST | OLD_DIGEST):
-            raise LogDamaged(f"an entry head with version {version} and flags {flags:#x}")
+            raise LogDamaged(f"an entry header has version {version} and flags {flags:#x}")
         parts = _decode_parts(memoryview(buffer), count)
         recorded = (position, digest) if flags & DIGEST else None
         entry = cls(broker, epoch, commit_id, time_ms, parts, recorded, bool(flags & OLD_DIGEST))
@@ -228,7 +228,7 @@ def _decode_parts(view: memoryview, count: int) -> list[Part]:
     at, size = HEAD.size, len(view)
     for _ in range(count):
         if at + PART.size > size:
-            raise LogDamaged("an entry ends inside the head of a part")
+            raise LogDamaged("an entry ends inside the header of a part")
         kind, length = PART.unpack_from(view, at)
         at += PART.size
         if at + length > size:
@@ -262,7 +262,7 @@ def encode_command(command: Command) -> bytes:
 def canonical_command(body: bytes) -> Command:
     """The command that replay will read from `body`: the one to apply, so that both give the same state.
 
-    Raises InvalidInput if a value has another type than its field, which no replay could read."""
+    Raises InvalidInput if a value does not have the type of its field: replay could not read it."""
     try:
         return registry.REGISTRY.decode_command(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

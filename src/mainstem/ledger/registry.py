@@ -67,7 +67,7 @@ class Sections:
 
 
 class Registry:
-    """What follows from a list of sections: which commands there are, and what a checkpoint holds."""
+    """What a list of sections implies: the commands, and the contents of a checkpoint."""
 
     def __init__(self, sections: type[Sections]) -> None:
         self.sections: dict[str, type[Section[Any]]] = get_type_hints(sections)

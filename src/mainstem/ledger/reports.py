@@ -20,7 +20,7 @@ _KINDS = (LAKE_DRIVER, PIPELINE)
 
 
 class KeepReport(Command, frozen=True, tag=150):
-    """A status report. Only those that show it read the body."""
+    """A status report. The ledger does not read the body."""
 
     kind: str  # of the sender, such as "pipeline"
     name: str

@@ -1,7 +1,7 @@
-"""Legs: how far each router has come with each partition of its source, and how it goes on.
+"""Router partitions: how far each router has copied each partition of its source, and how it continues.
 
-Legs whose copies are the stored bytes under other offsets share feeds (fan_out.py) and are moved on by `Forward`. The
-others append what they copy, and note it in the same entry.
+Router partitions that copy the stored bytes unchanged share fan-outs (fan_out.py), and `Forward` advances them. The
+others append their copies, and record that in the same entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainstem.ledger.streams import Streams
 
 
 class RouterPartitions:
-    """Commands return what they did, or the error that refuses them."""
+    """Commands return a result, or the error that rejects them."""
 
     def __init__(self, streams: Streams, generations: Generations) -> None:
         self._streams = streams
@@ -33,11 +33,11 @@ class RouterPartitions:
         self._of_source: dict[int, list[RouterPartition]] = {}  # by stream
         self._of_dest: dict[int, list[RouterPartition]] = {}
         self._feeds: dict[int, list[FanOut]] = {}  # by source stream, those with members
-        self._loose: dict[int, set[int]] = {}  # by source stream: legs that are in no feed
+        self._loose: dict[int, set[int]] = {}  # by source stream: router partitions that are not in a fan-out
         streams.on_removed = self._removed
 
     def load(self, aliases: Aliases, hops: list[HopState]) -> None:
-        """Take over the state of a checkpoint. The caller adds the legs."""
+        """Load the state of a checkpoint. The caller adds the router partitions."""
         self.aliases = aliases
         self.hops.load(hops)
         for _, feed in sorted(aliases.feeds.items()):
@@ -50,7 +50,7 @@ class RouterPartitions:
         return self._legs.get(number)
 
     def from_stream(self, stream: int) -> list[RouterPartition]:
-        """The legs that read from a stream."""
+        """The router partitions that read from a stream."""
         return self._of_source.get(stream, [])
 
     def to_stream(self, stream: int) -> list[RouterPartition]:
@@ -61,23 +61,23 @@ class RouterPartitions:
         return set(self._of_source)
 
     def loose(self, stream: int) -> list[RouterPartition]:
-        """Legs from a stream that are in no feed, in the order they were made."""
+        """Router partitions of a stream that are not in a fan-out, oldest first."""
         return [self._legs[number] for number in sorted(self._loose.get(stream, ()))]
 
     def forwards(self, stream: int) -> bool:
-        """Whether `Forward` has anybody to move on."""
+        """Whether `Forward` would advance a router partition."""
         return stream in self._feeds or any(map(self.aliased, self.loose(stream)))
 
     def lowest_cursor(self, stream: int) -> int | None:
-        """How far the hindmost leg from a stream has come."""
+        """The lowest cursor of the router partitions of a stream."""
         cursors = [feed.cursor for feed in self._feeds.get(stream, ())]
         cursors += [leg.own_cursor for leg in self.loose(stream)]
         return min(cursors, default=None)
 
     def aliased(self, leg: RouterPartition) -> bool:
-        """Whether `Forward` moves the leg on. Else its copies are appended: they differ from what is stored,
-        or the destination must know the size and time of each record, or one of the two is in memory only, or
-        the log may have given up the bytes the leg has come to."""
+        """Whether `Forward` advances the router partition. Otherwise its copies are appended: they differ from the
+        stored bytes, or the destination needs the size and time of each record, or one of the two is ephemeral, or the
+        log may have deleted the bytes at the cursor."""
         streams = self._streams
         return bool(
             leg.router.verbatim
@@ -87,13 +87,13 @@ class RouterPartitions:
         )
 
     def _behind(self, source: int, cursor: int) -> bool:
-        """Whether parts of a table serve the offset, so that the log need not have its bytes any more."""
+        """Whether parts of a table serve the offset, so that the log may have deleted its bytes."""
         return self._streams.start(source) < self._generations.frontier(source) > cursor
 
-    # Coming and going
+    # Add and remove
 
     def add(self, leg: RouterPartition) -> None:
-        """Take in a leg, new or from a checkpoint; in the order of their numbers."""
+        """Add a router partition, new or from a checkpoint, in the order of their numbers."""
         self._legs.put(leg.number, leg)
         self._of_source.setdefault(leg.source, []).append(leg)
         self._of_dest.setdefault(leg.dest, []).append(leg)
@@ -114,10 +114,10 @@ class RouterPartitions:
         if leg.source not in self._of_source:
             self.hops.forget(leg.source)
 
-    # Feeds
+    # Fan-outs
 
     def part(self, leg: RouterPartition) -> None:
-        """Take a leg out of its feed; it stands where the feed stood."""
+        """Remove a router partition from its fan-out. It continues at the fan-out's cursor."""
         feed = leg.feed
         if feed is None:
             return
@@ -138,7 +138,7 @@ class RouterPartitions:
         self._loose[leg.source].discard(leg.number)
 
     def regroup(self, source: int) -> None:
-        """Have each leg in a feed if it may be, and legs that stand at the same offset in the same one."""
+        """Put each eligible router partition into a fan-out, those with equal cursors into the same one."""
         for feed in list(self._feeds.get(source, ())):
             behind = self._behind(source, feed.cursor)
             for number in feed.legs[behind | ~self._streams.plain[feed.dests]].tolist():
@@ -149,7 +149,7 @@ class RouterPartitions:
                 self._join(leg, self._feed_for(leg))
 
     def _feed_for(self, leg: RouterPartition) -> FanOut:
-        """One that stands where the leg stands and does not reach its stream yet; else a new one."""
+        """A fan-out with the same cursor that does not reach the destination yet, or a new one."""
         feeds = self._feeds.setdefault(leg.source, [])
         for feed in feeds:
             if feed.cursor == leg.own_cursor and not feed.reaches(leg.dest):
@@ -159,7 +159,7 @@ class RouterPartitions:
         return feed
 
     def _bytes_below(self, stream: int, offset: int) -> int:
-        """Bytes of the live records below an offset: all there are at the end, else by their average."""
+        """Bytes of the live records below an offset: exact at the end of the stream, else by the average size."""
         streams = self._streams
         start, end, size = streams.start(stream), int(streams.end[stream]), int(streams.bytes[stream])
         live = int(streams.records[stream])
@@ -169,7 +169,7 @@ class RouterPartitions:
         return size * min(below, live) // live
 
     def _removed(self, stream: int, start: int, end: int, size: int) -> None:
-        """Records left a stream: keep count of the bytes below the cursors of its feeds."""
+        """Records were removed from a stream: update the bytes below the cursors of its fan-outs."""
         for feed in self._feeds.get(stream, ()):
             below = min(end, feed.cursor) - start
             if below > 0:
@@ -194,7 +194,7 @@ class RouterPartitions:
         return Forwarded(copies, ends)
 
     def _advance(self, feed: FanOut, end: int, time_ms: int, ends: dict[int, int]) -> int:
-        """Move a feed on. Returns how many copies that made."""
+        """Advance a fan-out. Returns how many copies that made."""
         streams, dests = self._streams, feed.dests
         parts = self._parts(feed.source, feed.cursor, end)
         size = self._size_of(feed, end)
@@ -217,7 +217,7 @@ class RouterPartitions:
         return copies * len(dests)
 
     def _parts(self, source: int, cursor: int, end: int) -> list[tuple[int, int, int, int]]:
-        """What of [cursor, end) is to be forwarded, in order: (source, first, last, hop), or (GAP, 0, count, 0)."""
+        """The pieces of [cursor, end) to forward, in order: (source, first, last, hop), or (GAP, 0, count, 0)."""
         streams = self._streams
         parts: list[tuple[int, int, int, int]] = []
         lost = lost_below_start(streams, source, cursor, end)
@@ -237,7 +237,7 @@ class RouterPartitions:
         return parts
 
     def _size_of(self, feed: FanOut, end: int) -> int:
-        """Bytes of the live records from the feed's cursor to `end`: exact once all is forwarded."""
+        """Bytes of the live records from the fan-out's cursor to `end`: exact once all is forwarded."""
         streams, source = self._streams, feed.source
         start, last = streams.start(source), int(streams.end[source])
         if feed.cursor <= start:
@@ -258,7 +258,7 @@ class RouterPartitions:
         bases: Int64s,
         parts: list[tuple[int, int, int, int]],
     ) -> None:
-        """Make the gaps of the streams that were forwarded to, and note what may be forwarded further."""
+        """Make the gaps in the destination streams, and store the hop counts of what may be forwarded further."""
         onward = [dest in self._of_source for dest in feed.dests.tolist()]
         gaps = any(origin == GAP for origin, _, _, _ in parts)
         if not gaps and not any(onward):
@@ -273,7 +273,7 @@ class RouterPartitions:
                 at += last - first
 
     def _merge(self, source: int) -> None:
-        """Legs that caught up share a feed again."""
+        """Merge the fan-outs of router partitions that have caught up."""
         feeds = self._feeds.get(source, [])
         for feed in feeds[1:]:
             first = feeds[0]
@@ -291,22 +291,22 @@ class RouterPartitions:
     # Copying
 
     def stands_at(self, number: int, start: int, end: int) -> bool:
-        """Whether a leg can move from `start` to `end`."""
+        """Whether a router partition can move from `start` to `end`."""
         return isinstance(self._movable(number, start, end), RouterPartition)
 
     def note(
         self, number: int, start: int, end: int, copies: int, before: object
     ) -> Forwarded | MainstemError:
-        """Move a leg past what the last slice of the append run right `before` holds copies of."""
+        """Move a router partition past the records whose copies are the last slice of the append run right `before`."""
         if not isinstance(before, AppendOutcome) or not len(before.code):
-            return InvalidInput("copies are noted in the entry that appends them")
+            return InvalidInput("copies must be recorded in the entry that appends them")
         leg = self._movable(number, start, end)
         if isinstance(leg, MainstemError):
             return leg
         if before.code[-1] == AppendCode.FULL:
-            return TopicFull("the topic copied to is full and rejects")
+            return TopicFull("the router's destination topic is full and rejects records")
         if before.code[-1] != AppendCode.OK:
-            return Rejected("the topic copied to did not take the records")
+            return Rejected("the router's destination topic did not accept the records")
         base = int(before.base[-1])
         self._note_hop(leg, start, end, base, copies)
         return self._move(leg, end, copies, {leg.dest: base + copies}, (start, base, copies))
@@ -329,14 +329,14 @@ class RouterPartitions:
         return self._move(leg, end, copies, ends, None if lost else leg.noted)
 
     def lost(self, stream: int, start: int, end: int) -> None:
-        """Records are damaged. Copies that a leg appended last are made again: a crash may leave the entry that
-        notes them whole and damage their bytes, before anybody was told that they are durable."""
+        """Records are damaged. Copies that a router partition appended last are made again: a crash may leave the entry
+        that records them whole and damage their bytes, before any client learned that they are durable."""
         for leg in self.to_stream(stream):
             if leg.noted is not None and start <= leg.noted[1] and leg.noted[1] + leg.noted[2] <= end:
                 self._move(leg, leg.noted[0], -leg.noted[2], {}, None)
 
     def _note_hop(self, leg: RouterPartition, start: int, end: int, base: int, copies: int) -> None:
-        """Remember how far copies have come, if they may be copied on. Those of one command came equally far."""
+        """Store the hop count of copies that may be copied further. All copies of one command have the same."""
         if leg.dest in self._of_source:
             hop = next(self.hops.pieces(leg.source, start, end))[2]
             self.hops.note(leg.dest, base, base + copies, hop + 1)
@@ -346,7 +346,7 @@ class RouterPartitions:
         if leg is None:
             return RouterNotFound(str(number))
         if leg.cursor != start or not start < end <= limits.OFFSET_MAX:
-            return Rejected(f"a router stands at {leg.cursor} and cannot go from {start} to {end}")
+            return Rejected(f"the router's cursor is {leg.cursor}: it cannot move from {start} to {end}")
         return leg
 
     def _move(
@@ -376,7 +376,7 @@ class RouterPartitions:
 
 
 def lost_below_start(streams: Streams, source: int, cursor: int, end: int) -> int:
-    """How many offsets of a destination stand for what its source gave up, from `cursor` on and before `end`."""
+    """How many offsets of a destination represent records that its source deleted in [cursor, end)."""
     reached = min(end, max(cursor, int(max(streams.evict_floor[source], streams.expiry_floor[source]))))
     passed = [loss for loss in streams.passed.above(source, reached) if loss[0] < end]
     return (
@@ -385,6 +385,6 @@ def lost_below_start(streams: Streams, source: int, cursor: int, end: int) -> in
 
 
 def lost_records(start: int, end: int, reason: str) -> int:
-    """How many offsets of a destination stand for a loss of its source: one a record. Where a stream jumped
-    to its ceiling most offsets never held one, and nobody knows how many did: that counts as one."""
+    """How many offsets of a destination represent a loss of its source: one per record. Where a stream jumped to its
+    ceiling, most offsets never held a record and their number is unknown: that counts as one."""
     return 1 if reason in JUMPED else end - start

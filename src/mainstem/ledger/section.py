@@ -30,7 +30,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Moment:
-    """What a command may know beyond its own section: when it applies, and what happened just before."""
+    """What a command can see outside its own section: when it applies, and the outcome right before it."""
 
     def __init__(self) -> None:
         self.position = 0  # entries applied so far, refused ones included
@@ -112,7 +112,7 @@ class Section(Generic[S]):
         raise NotImplementedError
 
     def load(self, state: S) -> None:
-        """Take over an encoded state. The section is new, and the sections it needs are loaded."""
+        """Load an encoded state. The section is new, and the sections it requires are loaded."""
         raise NotImplementedError
 
 

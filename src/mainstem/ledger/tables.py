@@ -1,8 +1,8 @@
-"""The catalog: namespaces and tables by name, where each table's metadata is, and what it shows of its topic.
+"""The catalog: namespaces and tables by name, where each table's metadata is, and which parts it publishes.
 
-A table moves from one metadata to the next by compare-and-swap, decided here. A topic's table also notes which
-parts of the topic's streams it shows, so that a part is published once, and no file is deleted while a
-snapshot names it.
+A table moves from one metadata file to the next by compare-and-swap, decided here. A topic's table also records which
+parts of the topic's streams it publishes, so that a part is published once, and no file is deleted while a snapshot
+names it.
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ class CreateTable(Command, frozen=True, tag=103):
     name: str
     table_id: bytes  # 16 random bytes, the table's UUID
     location: str  # of its first metadata
-    topic_id: bytes = b""  # whose records it shows; none: a user's own table
+    topic_id: bytes = b""  # of its topic; empty: a user's own table
     kind: TableKind = "records"
 
 
 class TableCommit(msgspec.Struct, frozen=True, array_like=True):
-    """One table's step from one metadata to the next, if it still has the first."""
+    """Replace one table's metadata file by the next, if it still has the expected one."""
 
     namespace: str
     name: str
     table_id: bytes
     expected: str  # location of the metadata it starts from
-    location: str  # of the metadata it leads to; the same: only the changes are noted
+    location: str  # of the new metadata; if it is the same, only the changes are recorded
     changes: tuple[PartChange, ...] = ()
     added_snapshots: tuple[int, ...] = ()
     removed_snapshots: tuple[int, ...] = ()
 
 
 class CommitTables(Command, frozen=True, tag=104):
-    """All of these, or none."""
+    """Commit all of these, or none."""
 
     commits: tuple[TableCommit, ...]
 
@@ -94,7 +94,7 @@ class DropTable(Command, frozen=True, tag=105):
 
 
 class RenameTable(Command, frozen=True, tag=106):
-    """Only a user's own table: a topic's table is called what its topic is."""
+    """Only a user's own table: a topic's table has the topic's name."""
 
     namespace: str
     name: str
@@ -104,12 +104,12 @@ class RenameTable(Command, frozen=True, tag=106):
 
 
 class DeclareTable(Command, frozen=True, tag=107):
-    """What columns the tables of a topic have beside the raw ones, and where else they are delivered."""
+    """Set the columns of a topic's tables besides the raw ones, and a further destination."""
 
     topic_id: bytes
-    expected: int  # revision of the declaration this one is made from; 0 = there was none
-    columns: str = ""  # JSON, with the numbers the columns have for good; none: raw columns only
-    delta: str = ""  # URL of a Delta table that gets the records as well
+    expected: int  # revision of the declaration that this one replaces; 0 = there was none
+    columns: str = ""  # JSON, with the permanent ids of the columns; empty: raw columns only
+    delta: str = ""  # URL of a Delta table that also gets the records
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class NamespaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableSettled:
-    """Of CreateTable, DropTable and RenameTable: the name that was given, or is free again."""
+    """The result of CreateTable, DropTable and RenameTable: the name that was assigned or freed."""
 
     namespace: str
     name: str
@@ -136,7 +136,7 @@ class TableDeclared:
     columns_changed: bool
 
 
-DEFAULT_NAMESPACE = "default"  # where topics are, and so their tables: it is always there
+DEFAULT_NAMESPACE = "default"  # of topics and their tables; always exists
 
 Properties = tuple[tuple[str, str], ...]
 TableName = tuple[str, str]  # namespace and name
@@ -174,7 +174,7 @@ class Tables(Section[TablesState]):
         return sorted({DEFAULT_NAMESPACE, *self._namespaces.keys()})
 
     def properties(self, namespace: str) -> Properties | None:
-        """Of a namespace; None if it does not exist."""
+        """The properties of a namespace; None if it does not exist."""
         found = self._namespaces.get(namespace)
         if found is not None:
             return found.properties
@@ -187,7 +187,7 @@ class Tables(Section[TablesState]):
         return self._of_topics.get(topic_id, {}).get(kind)
 
     def shown_to(self, topic_id: bytes, stream: int) -> set[int]:
-        """Where each of the topic's tables ends, of this stream."""
+        """The offsets up to which the topic's tables publish this stream."""
         return {table.stream(stream).to for table in self._of_topics.get(topic_id, {}).values()}
 
     def declaration(self, topic_id: bytes) -> Declaration:
@@ -198,7 +198,7 @@ class Tables(Section[TablesState]):
         return iter(self._tables)
 
     def protects(self, topic_id: bytes, retired_position: int) -> bool:
-        """A snapshot that is kept may name files which left the topic at that position of the ledger."""
+        """Whether a retained snapshot may name files that were retired at that position of the ledger."""
         table = self.of_topic(topic_id)
         return table is not None and any(at <= retired_position for at in table.snapshots.values())
 
@@ -222,7 +222,7 @@ class Tables(Section[TablesState]):
         if self.properties(command.namespace) is None:
             return NamespaceNotFound(command.namespace)
         if command.namespace == DEFAULT_NAMESPACE:
-            return InvalidInput("the default namespace holds the topics and cannot be dropped")
+            return InvalidInput("the default namespace contains the topics and cannot be dropped")
         if any(table.namespace == command.namespace for table in self._tables.unordered()):
             return NamespaceNotEmpty(command.namespace)
         self._namespaces.pop(command.namespace)
@@ -264,7 +264,7 @@ class Tables(Section[TablesState]):
         if len(command.table_id) != 16 or any(
             each.table_id == command.table_id for each in self._tables.unordered()
         ):
-            return InvalidInput("a table needs 16 bytes of its own as its id")
+            return InvalidInput("a table id has 16 bytes and is unique")
         full = self._tables.refusal((command.namespace, command.name), TABLES_MAX, "tables")
         if full is not None:
             return full
@@ -294,7 +294,7 @@ class Tables(Section[TablesState]):
         if isinstance(table, MainstemError):
             return table
         if table.topic_id:
-            return InvalidInput(f"table {command.name!r} belongs to a topic and has its name")
+            return InvalidInput(f"table {command.name!r} belongs to a topic and cannot be renamed")
         refusal = self._bad_new_name(command.new_namespace, command.new_name)
         if refusal:
             return refusal
@@ -310,7 +310,7 @@ class Tables(Section[TablesState]):
             return TopicNotFound(command.topic_id.hex())
         present = self.declaration(command.topic_id)
         if command.expected != present.revision:
-            return TableChanged("someone else changed the declaration of the table: read it again")
+            return TableChanged("the declaration of the table has changed: read it again")
         declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.delta)
         self._declarations.put(command.topic_id, declared)
         columns_changed = declared.columns != present.columns
@@ -321,7 +321,7 @@ class Tables(Section[TablesState]):
 
     @reacts(TopicDeletedEvent)
     def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
-        """The tables of a topic go with its records."""
+        """The tables of a deleted topic are deleted."""
         topic_id = event.topic.topic_id
         for table in list(self._of_topics.get(topic_id, {}).values()):
             self._remove(table)
@@ -332,7 +332,7 @@ class Tables(Section[TablesState]):
     @applies(CommitTables)
     def commit(self, command: CommitTables, now: Moment) -> TablesCommitted | MainstemError:
         if len(command.commits) > limits.TABLES_PER_COMMIT_MAX:
-            return InvalidInput(f"a transaction changes up to {limits.TABLES_PER_COMMIT_MAX} tables")
+            return InvalidInput(f"a transaction changes at most {limits.TABLES_PER_COMMIT_MAX} tables")
         found = []
         for each in command.commits:
             table = self._found(each.namespace, each.name, each.table_id)
@@ -365,7 +365,7 @@ class Tables(Section[TablesState]):
         for change in commit.changes:
             if topic is None or change.stream not in topic.streams:
                 return InvalidInput(
-                    f"stream {change.stream} is not one of the topic of table {commit.name!r}"
+                    f"stream {change.stream} does not belong to the topic of table {commit.name!r}"
                 )
             shown = scratch.get(change.stream) or table.stream(change.stream).copy()
             scratch[change.stream] = shown
@@ -391,7 +391,7 @@ class Tables(Section[TablesState]):
         for snapshot in commit.removed_snapshots:
             table.snapshots.pop(snapshot, None)
 
-    # Inside
+    # Helpers
 
     def _found(self, namespace: str, name: str, table_id: bytes) -> Table | TableNotFound:
         table = self._tables.get((namespace, name))
@@ -436,7 +436,7 @@ class Tables(Section[TablesState]):
 
     @property
     def declarations_digest(self) -> int:
-        """Changes with every declaration."""
+        """A digest that changes with every declaration."""
         return self._declarations.digest
 
     def encode(self) -> TablesState:
@@ -457,7 +457,7 @@ class Tables(Section[TablesState]):
 
 def _bad_namespace(namespace: str) -> MainstemError | None:
     if len(namespace) > NAMESPACE_CHARS_MAX:
-        return InvalidName(f"a namespace has up to {NAMESPACE_CHARS_MAX} characters in all")
+        return InvalidName(f"a namespace has at most {NAMESPACE_CHARS_MAX} characters")
     for level in namespace.split("\x1f"):
         refusal = _bad_level(level)
         if refusal:
@@ -487,5 +487,5 @@ def _bad_properties(properties: dict[str, str]) -> MainstemError | None:
     if size <= NAMESPACE_PROPERTIES_CHARS_MAX:
         return None
     return InvalidInput(
-        f"the properties of a namespace may have {NAMESPACE_PROPERTIES_CHARS_MAX} characters in all, not {size}"
+        f"the properties of a namespace have at most {NAMESPACE_PROPERTIES_CHARS_MAX} characters, not {size}"
     )

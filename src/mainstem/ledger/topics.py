@@ -1,4 +1,4 @@
-"""Topics: names, ids and which streams they own. Stream numbers are dense and never used twice."""
+"""Topics: their names, ids and streams. Stream numbers are dense and never reused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_NAMESPACE = "default"
 
 class CreateTopic(Command, frozen=True, tag=1):
     name: str
-    topic_id: bytes  # 16 random bytes, so a recreated topic is another topic
+    topic_id: bytes  # 16 random bytes, so that a recreated topic is a different topic
     partitions: int
     config: TopicConfig
     namespace: str = DEFAULT_NAMESPACE
@@ -62,7 +62,7 @@ class Topic:
 
 
 class TopicDeletedEvent(NamedTuple):
-    """An event: a topic and its streams are gone."""
+    """An event: a topic and its streams were deleted."""
 
     topic: Topic
 
@@ -74,7 +74,7 @@ class PartitionsAdded(NamedTuple):
 
 
 class Topics(Section[list[Topic]]):
-    """The topics that exist. Commands return the topic, or the error that refuses them."""
+    """The topics that exist. Commands return the topic, or the error that rejects them."""
 
     requires = (Streams,)
 
@@ -110,7 +110,7 @@ class Topics(Section[list[Topic]]):
     def refusal(
         self, command: CreateTopic | AlterTopic | AddPartitions
     ) -> InvalidInput | TopicExists | TopicNotFound | LimitReached | None:
-        """Why a command would change nothing if it were applied now."""
+        """Why a command would be rejected if it were applied now, or None."""
         match command:
             case CreateTopic():
                 return self._bad_creation(command)
@@ -253,21 +253,21 @@ def _bad_config(config: TopicConfig) -> InvalidConfig | None:
 def _bad_change(old: TopicConfig, new: TopicConfig) -> InvalidConfig | None:
     if old.type != new.type:
         return InvalidConfig(f"a {old.type} topic cannot become a {new.type}: create another topic")
-    # Offsets of an ephemeral stream are handed out in memory, never by the ledger.
+    # Offsets of an ephemeral stream are assigned in memory, never by the ledger.
     if (old.durability == "ephemeral") != (new.durability == "ephemeral"):
-        return InvalidConfig("a topic cannot become ephemeral or stop being so: create another topic")
+        return InvalidConfig("durability cannot change to or from ephemeral: create another topic")
     return None
 
 
 def _out_of_numbers() -> LimitReached:
-    return LimitReached(f"all {limits.STREAMS_MAX} stream numbers are used, and none is used twice")
+    return LimitReached(f"all {limits.STREAMS_MAX} stream numbers are used, and numbers are never reused")
 
 
 def bad_name(name: str) -> InvalidName | None:
-    """Why a topic cannot have this name, if so: names use Kafka's alphabet, and the colon."""
+    """Why this topic name is invalid, or None: names use Kafka's alphabet, and the colon."""
     if _NAME.fullmatch(name) and name not in (".", ".."):
         return None
     return InvalidName(
         f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : - "
-        "and not just dots"
+        "but not only dots"
     )

@@ -1,4 +1,4 @@
-"""Where the records of a range are, as readers and jobs that fetch them by themselves are told."""
+"""Where the records of a range are stored, for readers and tasks that read the storage directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAKE_TASK_EXTENTS_MAX = 200_000  # slices that one task reads, which bounds the 
 LAKE_TASK_PIECES_MAX = 20_000  # the same where each slice may be an object of the store that the plan names
 LAKE_TASK_RUNS_MAX = 20_000  # alias ranges that one task reads, each stored in another stream
 
-_OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
+_OWN_TIME = -(1 << 63)  # for the stream's own bytes: every record has its own time
 _RUNS_PER_TURN = 64
 
 
@@ -36,19 +36,19 @@ class _LocatedRange:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A stretch of the log's own bytes."""
+    """A range of the log's own bytes."""
 
     sources: Sources
     bytes: int
 
 
 class RecordLocator:
-    """Looks up; promises nothing: only a lease keeps what it names from being deleted."""
+    """Finds records. Only a lease protects the files that it names from deletion."""
 
     def __init__(self, log: Log, store_url: str) -> None:
         self._log = log
-        self._store_url = store_url  # as anybody may see it
-        # In a shared log every slice may lie in an object of its own, each with a key that the plan names.
+        self._store_url = store_url  # without credentials
+        # In a shared log every slice may be in its own object, and the plan names each key.
         self._extents_max = LAKE_TASK_PIECES_MAX if log.shared else LAKE_TASK_EXTENTS_MAX
 
     @property
@@ -56,7 +56,7 @@ class RecordLocator:
         return self._log.ledger
 
     async def readable(self, stream: int, start: int, end: int) -> Sources:
-        """Of committed records in [start, end), or of as many of them as one answer may name.
+        """The sources of committed records in [start, end), or of as many as one response may name.
 
         Raises OffsetOutOfRange, or NotFound if the topic is deleted."""
         first, visible_end = self._log.streams.of(stream).bounds(stream)
@@ -80,11 +80,11 @@ class RecordLocator:
         )
 
     async def logged(self, stream: int, base: int, end: int) -> LogRange:
-        """Of a range that the log's own bytes serve, up to one task's worth."""
+        """The extents of a range that the log's own bytes serve, up to the size of one task."""
         found = _LocatedRange(base)
         for number, run in enumerate(self._runs(stream, base, end)):
             if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
-                await asyncio.sleep(0)  # there may be a run for every append
+                await asyncio.sleep(0)  # let other tasks run: there may be a run for every append
             full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
             if number == LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
                 break
@@ -94,7 +94,7 @@ class RecordLocator:
         return LogRange(sources, found.bytes)
 
     def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
-        """The range as runs of bytes of one stream each; its own have no time of their own."""
+        """The range as runs of bytes of one stream each. Runs of the stream's own bytes have no time."""
         at = base
         for run in self._ledger.aliases.between(stream, base, end):
             if at < run.base:
@@ -105,7 +105,7 @@ class RecordLocator:
             yield AliasRun(at, end - at, stream, at, _OWN_TIME)
 
     async def _add(self, found: _LocatedRange, run: AliasRun) -> bool:
-        """Look up one run. False if it does not fit as a whole."""
+        """Add one run. False if it does not fit as a whole."""
         shift = run.base - run.origin_base
         located, places = await self._log.locate(
             run.origin,
@@ -167,7 +167,7 @@ class RecordLocator:
 
     @staticmethod
     def _within_task(parts: Sequence[Part]) -> list[Part]:
-        """The first of them, as many as make up one task's bytes; one at least."""
+        """The first parts, up to the bytes of one task; at least one."""
         taken: list[Part] = []
         size = 0
         for part in parts:
@@ -179,7 +179,7 @@ class RecordLocator:
 
 
 def _left_out(hole: tuple[int, int, str], frontier: int) -> bool:
-    """Whether bytes or rows of a hole may stand where somebody is sent to read, without being records any more.
+    """Whether a reader must skip a hole, because its bytes or rows may still be in the files.
 
-    A marker has no bytes, and what was aborted never came into a part."""
+    A marker has no bytes, and aborted records are never written to a part."""
     return hole[2] == DELETED or (hole[2] == ABORTED and hole[1] > frontier)

@@ -330,7 +330,7 @@ async def test_a_real_store_keeps_what_is_referred_to(
 
 
 @pytest.mark.parametrize("dropped_first", [False, True])
-async def test_whatever_is_cut_short_is_finished_by_the_next(
+async def test_interrupted_maintenance_is_completed_by_the_next_run(
     dropped_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sealing, saving, truncating, dropping and collecting, each call to the store in turn the last of a process."""

@@ -110,7 +110,7 @@ async def test_a_follower_whose_position_is_truncated_is_told_to_load_the_checkp
         await one.close()
 
 
-async def test_a_writer_that_slept_through_a_truncation_cannot_write_into_the_past() -> None:
+async def test_a_writer_paused_during_a_truncation_cannot_write_before_it() -> None:
     ground = Ground()
     log = await ground.open()
     clock = ManualClock()

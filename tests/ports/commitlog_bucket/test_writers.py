@@ -252,7 +252,7 @@ async def test_whoever_comes_first_names_the_log() -> None:
     await closed(list(logs))
 
 
-async def test_a_store_that_ignores_the_condition_is_refused() -> None:
+async def test_a_store_that_ignores_the_condition_is_rejected() -> None:
     class Careless(MemoryObjectStore):
         async def put(self, key: str, data: object, *, if_absent: bool = False) -> bool:
             return await super().put(key, data)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ class Security:
         await self._log.propose(PutAccessRules(tuple(rules)))
 
     async def delete_rules(self, rules: Iterable[AccessRule]) -> tuple[AccessRule, ...]:
-        """Delete rules. Returns those that were there."""
+        """Delete rules. Returns those that existed."""
         removed: AccessRulesChanged = await self._log.propose(DeleteAccessRules(tuple(rules)))
         return removed.rules
 

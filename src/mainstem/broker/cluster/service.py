@@ -1,8 +1,8 @@
-"""The cluster as one broker sees it: who else serves the same log, who does what, and whether it still belongs.
+"""The cluster as one broker sees it: the members, the placement of work, and whether this broker is still a member.
 
-On a log of its own a broker is alone, and does everything. On a shared one it joins once its doors are open, commits
-something at least every second, and expires others it heard nothing of. Silence is measured by one's own monotonic
-clock, and the ledger undoes a wrong guess: an expiry names the last commit its proposer saw.
+On a log of its own a broker does everything. On a shared log it joins once its doors are open, commits something at
+least every second, and expires brokers that are silent for too long. It measures silence with its own monotonic clock;
+the ledger rejects a wrong expiry, because an expiry names the last commit that its proposer saw.
 
 The brokers agree on who does what by rendezvous hashing, without messages: every pair of a thing and a broker has a
 score, and the broker with the highest score does it. When one leaves, only its own things move; when one joins, it
@@ -36,7 +36,7 @@ _Heard = tuple[int, int]  # epoch and last commit id
 
 
 class Cluster:
-    """Who is there, by what the ledger says. `join` makes this broker a part of it."""
+    """The members according to the ledger. `join` makes this broker one of them."""
 
     def __init__(self, log: Log, clock: Clock, *, zone: str = "", node: str = "local") -> None:
         self._log = log
@@ -45,18 +45,18 @@ class Cluster:
         self._zone = zone
         self._node = node
         self._addresses: tuple[tuple[str, str], ...] = ()
-        self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is the same
-        self._looked = clock.monotonic()  # when others were last looked at
-        # Of whom too little was heard by then to send clients there.
+        self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is unchanged
+        self._looked = clock.monotonic()  # when the others were last checked
+        # Members that are silent for so long that clients should not go there.
         self._suspects: frozenset[int] = frozenset()
         self._beating: asyncio.Task[None] | None = None
-        self._chosen: dict[str, int] = {}  # answers of `chosen`, as long as nobody comes or goes
+        self._chosen: dict[str, int] = {}  # results of `chosen`, valid while the membership is unchanged
         self._chosen_at = -1
         self._changed: list[Callable[[], None]] = []
         self._told_state = -1
-        self._beat_since: float | None = None  # when the heartbeat under way was proposed
+        self._beat_since: float | None = None  # when the heartbeat in flight was proposed
         self._beat_failure: str | None = None  # why the last one was not committed
-        self.clock_off_ms: int | None = None  # against the store's clock; None: not known
+        self.clock_off_ms: int | None = None  # against the store's clock; None: unknown
 
     @property
     def shared(self) -> bool:
@@ -70,16 +70,16 @@ class Cluster:
 
     @property
     def state(self) -> int:
-        """Equal as long as nobody comes or goes."""
+        """A number that changes with the membership."""
         return self._log.ledger.members.digest
 
     @property
     def leaders_state(self) -> int:
-        """Equal as long as every stream has the same leader."""
+        """A number that changes with the leaders of streams."""
         return self.state ^ hash(self._suspects)
 
     def members(self) -> Sequence[BrokerMember]:
-        """Everybody who serves, by number. A broker that has not joined counts itself only if nobody else is there."""
+        """All members, by number. A broker that has not joined counts itself only if it is alone."""
         there = list(self._log.ledger.members)
         return there or [self.here]
 
@@ -89,45 +89,45 @@ class Cluster:
 
     @property
     def refusal(self) -> str | None:
-        """Why this broker writes nothing now, if so: for good, or because the log does not take its heartbeat."""
+        """Why this broker cannot write now, or None: fenced, or its heartbeat is not committed."""
         if self._log.refusal is not None:
             return str(self._log.refusal)
         waited_s = 0.0 if self._beat_since is None else self._clock.monotonic() - self._beat_since
         if self._beat_failure is None and waited_s > MEMBER_SILENT_S:
-            return f"the log has not taken its heartbeat for {waited_s:.0f} s: see whether the store answers"
+            return f"its heartbeat has not been committed for {waited_s:.0f} s: check that the store responds"
         return self._beat_failure
 
-    # Who does what
+    # Placement
 
     def runs_here(self, work: str) -> bool:
-        """Whether a piece of work that one broker is enough for falls to this one."""
+        """Whether this broker does a piece of work that needs only one broker."""
         return self.broker_for(work) == self.broker
 
     def runs_here_on_trusted_clock(self, work: str) -> bool:
-        """The same for work that depends on what time it is."""
+        """The same, for work that depends on the clock."""
         return (self._sharing is None or self._sharing.clock_trusted) and self.runs_here(work)
 
     def take_clock(self, off_ms: int) -> None:
-        """This broker's clock is that far off the store's."""
+        """Store the difference between this broker's clock and the store's."""
         trusted = abs(off_ms) <= limits.CLOCK_SKEW_MS_MAX
         self.clock_off_ms = off_ms
         if self._sharing is not None and trusted != self._sharing.clock_trusted:
-            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
+            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="synchronise the brokers' clocks")
             self._sharing.trust_clock(trusted)
 
     def broker_for(self, work: str) -> int:
-        """The broker that a piece of work falls to."""
+        """The broker that does a piece of work."""
         return self._choice(f"work {work}")
 
     def coordinator(self, kind: str, name: str) -> int:
-        """The broker that looks after a group or a transaction."""
+        """The coordinator of a group or a transaction."""
         return self._choice(f"{kind} {name}")
 
     def leader(self, stream: int, zone: str = "") -> int:
-        """The broker that clients had better go to for a stream. Any other serves them as well.
+        """The broker that clients should use for a stream. Any other broker serves them too.
 
-        So it need not be certain that one is gone to send them elsewhere, and they write on two seconds sooner: most
-        of them ask once a second."""
+        So clients can be sent elsewhere before a silent broker is expired, which shortens an interruption by about two
+        seconds: most clients request metadata once a second."""
         if not zone and not self._suspects:
             return self._choice(f"stream {stream}")
         live = [member for member in self.members() if member.broker not in self._suspects]
@@ -150,10 +150,10 @@ class Cluster:
         too long."""
         return self._sharing is None or await self._sharing.reached(position, timeout_s)
 
-    # Belonging
+    # Membership
 
     async def join(self, addresses: Mapping[str, str]) -> None:
-        """Tell the others where clients reach this broker, and stay until `leave`."""
+        """Publish this broker's addresses, and stay a member until `leave`."""
         self._addresses = tuple(sorted(addresses.items()))
         if self._sharing is not None:
             await self._join()
@@ -161,14 +161,14 @@ class Cluster:
             self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
 
     async def leave(self) -> None:
-        """Stop beating. That this broker is gone is told by the log when it closes."""
+        """Stop the heartbeats. Closing the log removes this broker from the members."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
 
     def on_change(self, tell: Callable[[], None]) -> None:
-        """Call it, soon after somebody came or went."""
+        """Register a callback that runs soon after the membership changes."""
         self._changed.append(tell)
 
     def _tell(self) -> None:
@@ -178,7 +178,7 @@ class Cluster:
                 tell()
 
     def silent_s(self, broker: int) -> float:
-        """For how long nothing was heard of a member."""
+        """How long a member has been silent."""
         found = self._heard.get(broker)
         return 0.0 if found is None or broker == self.broker else self._clock.monotonic() - found[1]
 
@@ -205,7 +205,7 @@ class Cluster:
             await asyncio.sleep(MEMBER_HEARTBEAT_S / 4)
 
     def _beat_every_s(self) -> float:
-        """Nobody misses a broker that is alone. Whoever joins is seen long before it would."""
+        """A lone broker sends heartbeats less often: it sees another one join well before that one would expire it."""
         alone = len(self._log.ledger.members) <= 1
         return MEMBER_ALONE_HEARTBEAT_S if alone else MEMBER_HEARTBEAT_S
 
@@ -216,15 +216,15 @@ class Cluster:
             _log.info("heartbeats are committed again")
 
     def _heartbeat_failed(self, error: MainstemError) -> None:
-        """Told once: until it is over there is nothing new to tell."""
+        """Log the failure once, until heartbeats succeed again."""
         self._beat_since = None
         if self._beat_failure is None:
             _log.warning("no heartbeat", error=str(error))
         self._beat_failure = str(error)
 
     async def _rejoin(self, sharing: Sharing) -> None:
-        """Others took this broker for dead: what it proposed since then was refused."""
-        _log.warning("rejoining", message="this broker was expired, or lost sight of the log")
+        """Other brokers expired this one: its proposals since then were rejected."""
+        _log.warning("rejoining", message="this broker was expired, or lost the log")
         await sharing.rejoin()
         await self._join()
         _log.info("rejoined", epoch=self._log.epoch)
@@ -239,7 +239,7 @@ class Cluster:
         now = self._clock.monotonic()
         ledger = self._log.ledger
         if now - self._looked > 2 * MEMBER_HEARTBEAT_S:
-            # This process, or the store, stood still. The others get as much time as if it had begun just now.
+            # This process or the store was suspended: restart the silence timers of the others.
             self._heard.clear()
         self._looked = now
         members = {member.broker: member for member in ledger.members if member.broker != self.broker}
@@ -257,7 +257,7 @@ class Cluster:
         return found
 
     def _suspect(self, now: float) -> None:
-        """Whoever is silent while this broker's own commits get through."""
+        """Suspect members that are silent while this broker's own commits succeed."""
         speaks = self._sharing is not None and self._sharing.idle_s() < MEMBER_SUSPECT_S
         self._suspects = frozenset(
             broker for broker, (_, since) in self._heard.items() if speaks and now - since >= MEMBER_SUSPECT_S

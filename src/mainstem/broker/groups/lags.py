@@ -1,6 +1,6 @@
-"""How far those who follow the log are behind it, as metrics: consumer groups and the lake.
+"""Lag metrics of consumer groups and the lake.
 
-Their number is bounded and so is what they cost, whatever there is: a scrape runs on the event loop."""
+The number of series and their cost are bounded, because a scrape runs on the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_CURSORS_MEASURED_MAX = 10_000  # cursors of these groups that a scrape rea
 
 
 def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
-    """Groups that have members come first, then as many others as there is room for."""
+    """Groups with members first, then others up to the limit."""
     members = groups.members()
     names = groups.offsets.names()
     everybody = [*members, *names, *log.ledger.shares.groups()]
@@ -36,7 +36,7 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
 
 
 def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
-    """Each once: those that this broker looks after. Cursors of our own programs are nobody's group."""
+    """Each group once, only those that this broker coordinates, without the broker's own cursors."""
     for name in dict.fromkeys(names):
         if not name.startswith(OWN_PREFIX) and groups.coordinates(name):
             yield name
@@ -63,7 +63,7 @@ def _by_group(name: str, help: str, values: Iterable[tuple[str, int]]) -> Metric
 
 
 def lake_metrics(lake: Lake) -> Iterator[Metric]:
-    """How far the Parquet files and the tables are behind, of the topics that are the furthest behind."""
+    """The lag of Parquet files and tables, for the topics with the largest lag."""
     lags = lake.lags()
     yield one(
         "mainstem_lake_lag_records",

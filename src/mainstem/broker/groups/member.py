@@ -1,4 +1,4 @@
-"""A member of a group whose members assign the partitions among themselves (the classic protocol)."""
+"""A member of a classic group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """What a member says when it joins."""
+    """A member's join request."""
 
     group: str
     protocol_type: str
@@ -29,8 +29,8 @@ class Join:
     instance_id: str | None = None  # of a static member
     client_id: str = ""
     client_host: str = ""
-    id_required: bool = True  # a new member without instance id has to join again with the id it is given
-    may_skip_assignment: bool = True  # the client knows that a leader need not assign
+    id_required: bool = True  # a new member without an instance id must join again with its assigned id
+    may_skip_assignment: bool = True  # the client supports SkipAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ClassicMember:
     session_ms: int
     rebalance_ms: int
     protocols: Protocols
-    session: Timer  # stands still while the member waits for an answer of ours
+    session: Timer  # paused while the member waits for a response
     assignment: bytes = b""
     joining: asyncio.Future[Joined] | None = None
     syncing: asyncio.Future[Synced] | None = None
@@ -81,7 +81,7 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def alive(self) -> None:
-        """It was heard of just now."""
+        """Restart the session timeout: a request of the member arrived."""
         if self.joining is None and self.syncing is None:
             self.session.start(self.session_ms)
 
@@ -94,13 +94,13 @@ class ClassicMember:
         _answer(future, answer)
 
     def refuse(self, error: MainstemError) -> None:
-        """Answer whatever it waits for with an error."""
+        """Fail its waiting requests."""
         self.answer_join(error)
         self.answer_sync(error)
 
 
 def _answer(future: asyncio.Future[T] | None, answer: T | MainstemError) -> None:
-    if future is None or future.done():  # done = its connection is gone
+    if future is None or future.done():  # done: its connection closed
         return
     if isinstance(answer, MainstemError):
         future.set_exception(answer)

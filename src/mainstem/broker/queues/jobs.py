@@ -1,4 +1,4 @@
-"""The records of claimed jobs. What one claim read is kept for the next, which mostly wants what follows."""
+"""Reads the records of claimed jobs, and caches what one claim read for the next, which usually continues there."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next o
 QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
 
 _READ_BYTES_MIN = 64 * limits.KIB
-_READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another read
+_READ_BYTES_PER_RECORD = 512  # an estimate; if it is too low, the rest needs another read
 _FEW = 4  # records below which array calls cost more than they save
 
 
 class _CachedBatches(NamedTuple):
-    """Batches that were read together: all records of [first, end) that there are."""
+    """Batches that were read together: all records of [first, end)."""
 
     first: int
     end: int
-    records: RecordIndex | None  # None if there is no record in the range
+    records: RecordIndex | None  # None if the range has no records
 
     @property
     def bytes(self) -> int:
@@ -37,18 +37,18 @@ class _CachedBatches(NamedTuple):
 
 
 class JobReader:
-    """Records by offset. Holds a bounded number of bytes, those used last."""
+    """Records by offset, with a bounded least-recently-used cache."""
 
     def __init__(self, streams: StreamService) -> None:
         self._streams = streams
         self._pieces: OrderedDict[tuple[int, int], _CachedBatches] = (
             OrderedDict()
         )  # by stream and first offset
-        self._firsts: dict[int, list[int]] = {}  # of a stream's pieces, rising
+        self._firsts: dict[int, list[int]] = {}  # first offsets of a stream's cached pieces, rising
         self._bytes = 0
 
     async def read(self, stream: int, offsets: Sequence[int]) -> list[StoredRecord | None]:
-        """The records at these rising offsets, as written; None where there is none (any more)."""
+        """The records at these rising offsets, as written; None where the record does not exist (any more)."""
         found: list[StoredRecord | None] = []
         while len(found) < len(offsets):
             at = len(found)
@@ -66,7 +66,7 @@ class JobReader:
         return found
 
     def forget(self, stream: int) -> None:
-        """Nobody claims from the stream any more."""
+        """Drop the cached records of a stream."""
         for first in self._firsts.pop(stream, []):
             self._bytes -= self._pieces.pop((stream, first)).bytes
 
@@ -85,7 +85,7 @@ class JobReader:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
         chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
         index = _index_of(chunk)
-        # The first batch may begin before the offset, and its records serve as well.
+        # The first batch may begin before the offset; its records are cached too.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
         piece = _CachedBatches(first, max(chunk.next_offset, offset + 1), index)
         self._keep(stream, piece)
@@ -168,7 +168,7 @@ def _pick(piece: _CachedBatches, offsets: Sequence[int]) -> list[StoredRecord | 
 def _pick_one(index: RecordIndex, offset: int) -> StoredRecord | None:
     stored = index.fields[kernels.OFFSET]
     row = offset - int(stored[0])
-    if not 0 <= row < len(stored) or stored[row] != offset:  # there are holes before it
+    if not 0 <= row < len(stored) or stored[row] != offset:  # there are gaps before it
         row = min(int(np.searchsorted(stored, offset)), len(stored) - 1)
     found, time_ms, _, end, key_at, key_length, value_at, value_length, headers_at, headers = index.fields[
         :, row

@@ -1,8 +1,8 @@
-"""Copying: legs of routers whose copies are appended, a bounded number of records a commit.
+"""Copying: router partitions whose copies are appended, a bounded number of records per commit.
 
-What is appended and how far the leg has come stand in one entry: both or neither. Should a crash damage the appended
-bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost, and the leg goes
-back to make these copies again.
+One entry holds the appended copies and the new cursor: both apply, or neither. If a crash damages the appended bytes of
+an otherwise intact entry, recovery marks those offsets of the destination as lost, and the router partition makes these
+copies again.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class RouterCopier:
         self._streams = streams
 
     async def advance(self, leg: RouterPartition) -> None:
-        """Copy all there is by now, or as much as the destination takes.
+        """Copy everything that is readable now, or as much as the destination accepts.
 
-        Nobody else of this broker may move the leg. Another broker may: the ledger takes every copy once."""
+        No other task of this broker may advance it. Another broker may: the ledger accepts a copy once."""
         legs = self._log.ledger.routers.legs
         while legs.get(leg.number) is leg and not legs.aliased(leg):
             cursor, end = leg.cursor, self._log.streams.of(leg.source).stable_end(leg.source)
@@ -60,10 +60,10 @@ class RouterCopier:
                     return
             except Rejected:
                 if leg.cursor == cursor:
-                    raise  # for another reason than that somebody was quicker
+                    raise  # unless another broker copied first
 
     async def _step(self, leg: RouterPartition, end: int) -> bool:
-        """Move the leg on. False if the destination is full."""
+        """Advance the router partition. False if the destination is full."""
         cursor = leg.cursor
         skipped = self._skipped(leg, cursor, end)
         if skipped is not None:
@@ -78,7 +78,7 @@ class RouterCopier:
                 leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
             )
         except (RecordsLost, OffsetOutOfRange):
-            return self._skipped(leg, cursor, end) is not None  # the next step says what it was
+            return self._skipped(leg, cursor, end) is not None  # the next step finds the reason
         stop = min(stop, chunk.next_offset)
         if not chunk.batches:
             await self._pass(leg, stop, 0)
@@ -86,7 +86,7 @@ class RouterCopier:
         return await self._copy(leg, chunk.batches, cursor, stop)
 
     def _skipped(self, leg: RouterPartition, cursor: int, end: int) -> tuple[int, int] | None:
-        """If no record stands at the cursor: where to go on, and how many were lost on the way."""
+        """If the cursor is not at a record: where to continue, and how many records were lost in between."""
         streams, number = self._log.streams.of(leg.source).state(leg.source)
         start = min(end, streams.start(number))
         if cursor < start:
@@ -119,7 +119,7 @@ class RouterCopier:
                 copies = await asyncio.to_thread(make_copies, batches, start, stop, recipe, room, now_ms)
         except DestinationFull as refusal:
             if dest.config.cap_bytes and refusal.size > dest.config.cap_bytes:
-                # It can never fit, and must not hold up the others: the destination tells that it is missing.
+                # It can never fit and must not block the others: the destination gets a gap instead.
                 await self._pass(leg, refusal.offset + 1, 1)
                 return True
             return False
@@ -147,7 +147,7 @@ class RouterCopier:
         start, count = leg.cursor, copies.facts.count
         try:
             if dest.config.durability == "ephemeral":
-                # Not in one commit, and it need not be: a crash takes what is in memory only.
+                # One commit is not needed: a crash loses an ephemeral topic anyway.
                 placed = promise()
                 self._log.streams.of(leg.dest).append(request, placed)
                 base, _ = await placed
@@ -183,7 +183,7 @@ def _recipe(router: Router, source: Topic, stream: int) -> CopyOptions:
 
 
 def _stamped(headers: Headers, origin: dict[str, object]) -> Headers:
-    """Headers whose meta says where the record comes from."""
+    """Headers with the record's origin in the meta."""
     given = next((content for name, content in headers if name == META and content is not None), None)
     meta = {} if given is None else meta_object(given)
     meta[_STAMP] = origin

@@ -1,7 +1,7 @@
 """Share sessions: which partitions a share consumer fetches from this broker, so that it need not name them again.
 
-Each request of a session counts up its epoch. Sessions are volatile: a consumer whose session is not known opens
-another.
+Each request of a session raises its epoch. Sessions are volatile: a consumer whose session is unknown opens another
+one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ShareSession:
     def __init__(self, group: str, member: str) -> None:
         self.group = group
         self.member = member
-        self.epoch = 1  # that the next request has
+        self.epoch = 1  # of the next request
         self.partitions: dict[TopicPartition, None] = {}
 
 
@@ -40,17 +40,17 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(self, group: str, member: str) -> ShareSession:
-        """A new session, in place of the member's old one. Raises ShareSessionsFull."""
+        """A new session, which replaces the member's old one. Raises ShareSessionsFull."""
         old = self._sessions.get((group, member))
         if old is not None:
             self.close(old)
         elif len(self._sessions) >= SHARE_SESSIONS_MAX:
-            raise ShareSessionsFull(f"{SHARE_SESSIONS_MAX} share sessions are open, the most there may be")
+            raise ShareSessionsFull(f"{SHARE_SESSIONS_MAX} share sessions are open, the maximum")
         session = self._sessions[group, member] = ShareSession(group, member)
         return session
 
     def find(self, group: str, member: str, epoch: int) -> ShareSession:
-        """The session whose turn this epoch is, or that is to close.
+        """The session whose next epoch this is, or which the request closes.
 
         Raises ShareSessionNotFound, InvalidShareSession."""
         session = self._sessions.get((group, member))
@@ -74,7 +74,7 @@ class ShareSessions:
             if partition not in session.partitions:
                 if self._partitions >= SHARE_SESSION_PARTITIONS_MAX:
                     raise ShareSessionsFull(
-                        f"share sessions hold {SHARE_SESSION_PARTITIONS_MAX} partitions, the most there may be"
+                        f"share sessions hold {SHARE_SESSION_PARTITIONS_MAX} partitions, the maximum"
                     )
                 session.partitions[partition] = None
                 self._partitions += 1

@@ -51,8 +51,8 @@ Showing = Callable[[int], AbstractContextManager[Progress]]
 async def migrate(
     directory: Path, place: SharedPlace, *, objects: str, showing: Showing, dry_run: bool
 ) -> MigrationReport:
-    """Copy what the log holds. The directory stays as it is, except for a clean stop. Returns what was, or would be,
-    copied. Running it again for the same log resumes an interrupted migration.
+    """Copy the log. The directory stays unchanged, except for a clean stop. Returns what was, or would be, copied.
+    Running it again for the same log resumes an interrupted migration.
 
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():

@@ -1,4 +1,4 @@
-"""Which objects hold what: files of the log, repacked files, each with the topics in them, and parts."""
+"""The storage map: files of the log, repacked files and parts, with the topics in each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _object(
 def _ranges(
     log: Log, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> list[StoredRange]:
-    """What an object holds, the largest first."""
+    """The contents of an object, the largest range first."""
     columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
     ranges: list[StoredRange] = []
     for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
@@ -88,7 +88,7 @@ def _ranges(
 
 
 def _repacked_files(log: Log, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
-    """By number, newest first; of a topic those that may hold records of it."""
+    """Repacked files, newest first; with `streams`, only those that may hold their records."""
     found: set[tuple[int, int]] = set()
     rounds = log.ledger.repacked.rounds
     for at, made in enumerate(rounds):
@@ -101,7 +101,7 @@ def _repacked_files(log: Log, streams: set[int] | None) -> list[tuple[int, Repac
 async def _repacked(
     log: Log, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
-    """None if it was replaced meanwhile, or holds nothing of the topic."""
+    """None if it was replaced in the meantime, or holds nothing of the topic."""
     file = made.files[number - made.number]
     facts = (file.key, file.bytes, made.level, made.first, made.end)
     try:
@@ -110,7 +110,7 @@ async def _repacked(
         return RepackedRow(*facts, streams=0, ranges=[], ranges_total=0, damaged=True)
     if extents is None:
         return None
-    spans = extents.spans[extents.spans["bytes"] > 0]  # the others only say where a stream goes on
+    spans = extents.spans[extents.spans["bytes"] > 0]  # empty spans only tell where a stream continues
     ranges = _ranges(log, spans, allowed, streams)
     if streams is not None and not ranges:
         return None

@@ -1,6 +1,6 @@
-"""Deletes: records go for good because somebody asked, and nobody is told.
+"""Deletes: remove records permanently on request. Readers get no tombstone.
 
-The broker finds the offsets by reading the keys; the ledger is handed the offsets and never looks inside a batch.
+The broker finds the offsets by reading the keys; the ledger gets only the offsets, and never reads a batch.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class DeleteService:
     async def delete(
         self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
     ) -> int:
-        """Delete what is there now, older than `before_seq` and matching. Returns how many records went.
+        """Delete existing records below `before_seq` that match. Returns how many were deleted.
 
-        Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
         stream = stream_of(topic, partition)
         try:
             if topic.config.ttl_ms:
@@ -66,7 +66,7 @@ class DeleteService:
         streams, number = self._log.streams.of(stream).state(stream)
         size = 0
         if streams.tracked(number) is None and end < self._log.streams.of(stream).bounds(stream)[1]:
-            # Without rows for each record the ledger would take the average for their bytes.
+            # Without rows for each record the ledger would estimate their bytes by the average.
             found = await self._scan(stream, start, end, None)
             size = int(sum(sizes.sum() for sizes in found.sizes))
         return await self._log.streams.of(stream).trim(stream, end, "delete", size)
@@ -96,12 +96,12 @@ class DeleteService:
             except OffsetOutOfRange as moved:
                 if moved.start <= at:
                     raise
-                at = moved.start  # trimmed meanwhile
+                at = moved.start  # trimmed in the meantime
                 continue
             if match is None:
                 found.read_bytes += sum(map(len, chunk.batches))
                 if found.read_bytes > DELETE_SIZING_BYTES_MAX:
-                    return _MatchingRecords()  # so much that the average has to do
+                    return _MatchingRecords()  # too many: use the average size
             if chunk.batches:
                 await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)
             if chunk.next_offset <= at:

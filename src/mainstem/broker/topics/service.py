@@ -1,4 +1,4 @@
-"""Topics: how they are made, changed and deleted, and what is checked before the ledger is asked."""
+"""Topics: creates, changes and deletes them, after checks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class TopicService:
         self._clock = clock
         self._random = random
         self._default_config = default_config
-        self._topics_max = topics_max  # 0: the ledger's own bound
+        self._topics_max = topics_max  # 0: the ledger's own limit
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
 
-    # What there is
+    # Lookups
 
     def get(self, name: str) -> Topic:
         """Raises TopicNotFound."""
@@ -48,7 +48,7 @@ class TopicService:
         found = [topic for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
         return sorted(found, key=lambda topic: topic.name.encode())
 
-    # Coming and going
+    # Create and delete
 
     async def create(
         self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
@@ -82,15 +82,15 @@ class TopicService:
         if not valid_name(name):
             raise InvalidName(
                 f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
-                "and . _ : -, the first a letter or digit"
+                "and . _ : -, starting with a letter or digit"
             )
         bound = self._topics_max
         if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the maximum of this server")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
     async def find_or_create(self, name: str) -> Topic:
-        """The topic that copies go to or come from, created if there is none yet."""
+        """The source or destination of a router, created if it does not exist."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
         config = msgspec.structs.replace(self._default_config, durability="disk")
@@ -112,7 +112,7 @@ class TopicService:
         self._check_class(config)
         topic = self.get(name)
         if topic.config.ttl_ms:
-            # Readers were told that these are gone: no later rule may bring them back.
+            # Readers already saw these as expired: a later config must not bring them back.
             for stream in topic.streams:
                 await expire(self._log, topic, stream, self._clock.now_ms())
         return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
@@ -139,7 +139,7 @@ class TopicService:
     def _check_class(self, config: TopicConfig) -> None:
         if config.durability == "ephemeral" and self._log.shared:
             raise InvalidConfig(
-                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
+                "a cluster does not support ephemeral topics, because they are in one broker's memory"
             )
 
     def _check_command(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:

@@ -17,7 +17,7 @@ def block_owner(directory: Path) -> Iterator[bool]:
     """Within the block no process can open the directory. Yields False if one already owns it."""
     try:
         fd = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # never opened, or a copy: there is no owner
+    except FileNotFoundError:  # never opened, or a copy without an owner
         yield True
         return
     except PermissionError as error:

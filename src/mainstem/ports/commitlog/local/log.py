@@ -296,7 +296,7 @@ class LocalCommitLog:
         return linked
 
     async def distrust(self, object: int, start: int, length: int) -> None:
-        """There is no cache."""
+        """Do nothing: the local log has no cache."""
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""

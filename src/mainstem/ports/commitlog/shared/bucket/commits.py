@@ -1,4 +1,4 @@
-"""Writing and following commits: one object an entry, put under a key that only one writer can take."""
+"""Writing and following commits: one object per entry, put under a key that only one writer can take."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class BucketCommits:
         return limits.BUCKET_STALE_S
 
     def check_writable(self) -> None:
-        """Whoever can open the bucket may write."""
+        """Every process that can open the bucket may write."""
 
     def new_token(self) -> bytes:
         return self._random.token(TOKEN_BYTES)
@@ -209,7 +209,7 @@ class BucketCommits:
     async def _put(self, position: int, stored: bytes) -> bool:
         """False: another commit has the position, or ours has it and we did not wait for the answer.
 
-        Some stores make the loser of a race wait a second or more. There is no need to: a commit read at the position
+        Some stores make the loser of a race wait a second or more. That is unnecessary: a commit read at the position
         settles it, and the rest of our put finds the key taken. If no answer comes for long while the store shows an
         empty key, the connection is dead. Raises StoreUnreachable then, so that another one is tried."""
         loop = asyncio.get_running_loop()
@@ -250,7 +250,7 @@ class BucketCommits:
         return found
 
     async def _tail_reached(self, at: int, end: int) -> None:
-        """No entry is at the position: nobody has written it yet, or it is gone.
+        """No entry is at the position: it is not written yet, or it is missing.
 
         `end` is what the table knew before the look; it may know more now."""
         if at < end or self._freshness.is_stale():
@@ -280,7 +280,7 @@ class BucketCommits:
             self._looking = asyncio.ensure_future(self._look(fairness))
 
     async def _look(self, fairness: Fairness) -> None:
-        with contextlib.suppress(MainstemError):  # usually there is no request; an outage shows elsewhere
+        with contextlib.suppress(MainstemError):  # usually no request exists; an outage shows elsewhere
             fairness.heard(await self._store.get(self._keys.turn))
 
     async def _ask(self, request: bytes) -> None:
