@@ -72,6 +72,7 @@ class BrokerOptions:
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    accept_missing: bool = False  # record what missing files held as lost, for good
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property

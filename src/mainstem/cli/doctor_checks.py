@@ -149,6 +149,31 @@ def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
     return Address(socket.gethostname(), kafka.port)
 
 
+def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
+    """Check what the metrics of a running server say about its log."""
+    missing = _number(metrics, "mainstem_records_missing")
+    if missing:
+        yield Finding(
+            "problem",
+            "records",
+            f"{missing:.0f} records are missing, because log files are missing",
+            "restore the files from a backup and restart, or accept the loss with `mainstem serve --accept-missing`",
+        )
+    if _number(metrics, "mainstem_writable") == 0:
+        yield Finding(
+            "problem",
+            "writes",
+            "the server rejects writes",
+            "see its log and `mainstem_write_refusals_total`: free disk space, raise the limit of open files, "
+            "or repair the disk and restart",
+        )
+
+
+def _number(metrics: dict[str, object], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
 def java() -> Iterator[Finding]:
     """Check for a Java runtime. Only the lake needs it."""
     advice = f"only the lake needs it: install Java {_JAVA_MIN} or newer, or pip install 'mainstem[spark]'"

@@ -37,6 +37,7 @@ from mainstem.log.read.extent_locations import ExtentLocations, Located, locate,
 from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.read.losses import Losses
+from mainstem.log.read.missing import MissingRecords
 from mainstem.log.read.object_reads import ObjectReads
 from mainstem.log.read.offset_search import OffsetSearch
 from mainstem.log.read.parts import PartReader
@@ -72,6 +73,7 @@ class LogOptions:
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    accept_missing: bool = False  # record what missing files held as lost, for good
     linger_ms: int = 0  # how long records wait for others to be written together
     repack: RepackOptions = field(default_factory=RepackOptions)
 
@@ -127,6 +129,9 @@ class Log:
         self._object_reads = ObjectReads(port)
         self._lookups = lookups = IndexLookups(self._index, port, self._repacked, self._object_reads)
         extent_bytes = ExtentBytes(port, tail, self._repacked, self._object_reads)
+        self.missing = MissingRecords(self.ledger, self._index, lookups)
+        if self._finished.repacker is not None:
+            self._finished.repacker.waits = lambda: bool(self.missing.ranges)
         self._reader = RecordReader(
             self.ledger,
             self._index,
@@ -135,10 +140,12 @@ class Log:
             Losses(self.ledger, lookups, extent_bytes, self._committer),
             self._parts,
             self.visibility,
+            self.missing,
+            self.barrier,
         )
         self._searching = OffsetSearch(self.ledger, self._index, lookups, self._reader)
         self.ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
-        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching)
+        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching, self.missing)
         self.streams = LogStreams(self.ledger, self.visibility, durable, self.ephemeral)
 
     @classmethod
@@ -255,7 +262,12 @@ class Log:
         )
         if self.repacker is not None:
             self.repacker.behind = tiering.repackable
+        self._start_repacking()
         self._background.start(tiering.run())
+
+    def _start_repacking(self) -> None:
+        if self.repacker is not None and self._options.repack.on:
+            self._background.start(self.repacker.run())
 
     async def rewrite_shared_checkpoint(self) -> int:
         """Store the state of a shared log at the end of the object that is open now. Returns its position.
@@ -308,10 +320,19 @@ class Log:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
                 _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
                 await self.propose(MarkLost(stream, start, end))
-        if self.repacker is not None and self._options.repack.on:
-            self._background.start(self.repacker.run())
+        if not isinstance(
+            self._port, TieredCommitLog
+        ):  # else its notes are complete only when `tier` is called
+            await self.find_missing()
+            self._start_repacking()
         if self._options.sync_every_ms:
             self._background.start(self._sync_often(self._options.sync_every_ms / 1000))
+
+    async def find_missing(self) -> None:
+        """Report records that no file holds; with `accept_missing`, record them as lost."""
+        await self.missing.survey()
+        if self._options.accept_missing:
+            await self.missing.accept(self.propose)
 
     # Writing
 

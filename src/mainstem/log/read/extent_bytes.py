@@ -9,7 +9,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from mainstem import limits
-from mainstem.errors import ObjectMissing
+from mainstem.errors import LogDamaged, ObjectMissing
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.objects.repack.files import RepackedFiles
 from mainstem.log.read.extents import Extent
@@ -102,10 +102,12 @@ class ExtentBytes:
         runs = _coalesced(extents)
         try:
             return _verify_runs(runs, (self._port.read(run[0].object, *_range(run)) for run in runs))
-        except ObjectMissing:
-            if len(extents) == 1:
+        except (ObjectMissing, LogDamaged) as error:  # LogDamaged: the file ends before them
+            if len(extents) > 1:
+                return self._read(extents[: len(extents) // 2])  # what is there comes first
+            if isinstance(error, ObjectMissing):
                 raise StoredBytesMissing(extents[0]) from None
-            return self._read(extents[: len(extents) // 2])  # what is there comes first
+            raise ChecksumMismatch(extents[0]) from None
 
 
 def _coalesced(extents: list[Extent]) -> list[list[Extent]]:

@@ -36,9 +36,9 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     log = request.broker.log
     streams = log.ledger.streams
     yield one("mainstem_topics", "gauge", "Number of topics.", len(log.ledger.topics))
-    yield one(
-        "mainstem_records", "gauge", "Records in all topics.", int(streams.records[: streams.count].sum())
-    )
+    held = int(streams.records[: streams.count].sum()) - log.missing.count()
+    yield one("mainstem_records", "gauge", "Records in all topics.", held)
+    yield from log.missing.metrics()
     yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
     yield one(
         "mainstem_commits_total", "counter", "Commits applied since the log was created.", log.ledger.position
