@@ -75,7 +75,11 @@ def _owner(directory: Path) -> str | None:
     with block_owner(directory) as still:
         if still:
             return None
-    return (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip() or "of another user"
+    try:
+        owner = (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        owner = ""  # deleted, but the directory is locked too
+    return owner or "of another user"
 
 
 def disk(directory: Path) -> Iterator[Finding]:

@@ -114,6 +114,8 @@ class SegmentWriter:
 
     def start_segment(self) -> WritableSegment:
         """Make the next segment the current one, with the position it starts at."""
+        if self._current is not None and not self._current.file.in_place():
+            raise self._replaced(self._current.file)
         number = self._last_number + 1
         path = segments.segment_path(self._wal, number)
         preparation, self._next = self._next, None
@@ -149,6 +151,10 @@ class SegmentWriter:
                     self._files.fsync_dir(self._wal)
                     one.named = True
                 one.file.fdatasync()
+                if not one.file.in_place():
+                    raise self._replaced(one.file)
+        except ReadOnly:
+            raise
         except (MainstemError, OSError) as error:
             raise self.fail(error) from error
         with self._lock:
@@ -165,6 +171,14 @@ class SegmentWriter:
             self.failure = ReadOnly(
                 f"writing to {self._wal} failed ({error}): reads still work; repair the disk, then restart"
             )
+        return self.failure
+
+    def _replaced(self, file: File) -> ReadOnly:
+        """Stop writing. Unlike `fail`, write nothing to the directory: it may belong to another process by now."""
+        self.failure = ReadOnly(
+            f"{file.path} was deleted, moved or replaced while this process wrote to it: nothing more is written; "
+            "find out which program did it, put the file back, then restart"
+        )
         return self.failure
 
     def check(self) -> None:
