@@ -122,6 +122,7 @@ class Log:
             (lambda _: None) if options.shared else self._finished.add,  # see maintenance.py
             options.linger_ms / 1000,
         )
+        self._committer.on_shortage = lambda: self._background.start(self._until_shortage_ends())
         self._parts = PartReader(objects)
         self._repacked = RepackedFiles(self.ledger.repacked, objects)
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
@@ -353,6 +354,31 @@ class Log:
     def refusal(self) -> MainstemError | None:
         """Why nothing is written any more, if so."""
         return self._committer.refusal
+
+    @property
+    def unwritable(self) -> MainstemError | None:
+        """Why writes are refused, for good or for now: a full disk, no free file descriptor."""
+        failed = self._port.failure if isinstance(self._port, LocalCommitLog) else None
+        return self.refusal or failed or self._committer.shortage
+
+    @property
+    def write_refusals(self) -> int:
+        """Groups of writes that were refused for want of space or file descriptors."""
+        return self._committer.write_refusals
+
+    async def _until_shortage_ends(self) -> None:
+        """Look for space by itself: while the server is not ready, perhaps nobody sends a write that would."""
+        port, committer = self._port, self._committer
+        _log.error("writes refused", extra={"reason": str(committer.shortage)})
+        while committer.shortage is not None:
+            await asyncio.sleep(limits.FULL_DISK_RETRY_S)
+            if isinstance(port, LocalCommitLog):
+                try:
+                    await port.probe(max(committer.short_of_bytes, limits.SPACE_PROBED_BYTES_MIN))
+                except (MainstemError, OSError):
+                    continue
+                committer.shortage_over()
+        _log.warning("writes accepted again")
 
     @property
     def commit_metrics(self) -> CommitMetrics:

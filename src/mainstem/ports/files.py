@@ -17,10 +17,18 @@ from pathlib import Path
 from typing import Protocol
 
 from mainstem import limits
-from mainstem.errors import DirectoryLocked, DirectoryUnusable, MainstemError, NoSpace, invariant
+from mainstem.errors import (
+    DirectoryLocked,
+    DirectoryUnusable,
+    MainstemError,
+    NoDescriptors,
+    NoSpace,
+    invariant,
+)
 from mainstem.ports.commitlog.port import Buffer
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _NO_DIRECTORY_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP}
 _UNUSABLE = {
     errno.EACCES: "give the user that runs Mainstem read and write access, or choose another directory",
@@ -127,6 +135,11 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise NoSpace(f"no space left for {path}: free some; writes then resume by themselves") from error
+        if error.errno in _NO_DESCRIPTORS:
+            raise NoDescriptors(
+                f"no free file descriptor for {path}: writes resume when one is; raise the limit of open files "
+                "(ulimit -n, LimitNOFILE)"
+            ) from error
         advice = _UNUSABLE.get(error.errno or 0)
         if advice:
             raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error

@@ -48,7 +48,13 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
         "mainstem_writable",
         "gauge",
         "1 while the server accepts writes, otherwise 0.",
-        log.refusal is None,
+        log.unwritable is None,
+    )
+    yield one(
+        "mainstem_write_refusals_total",
+        "counter",
+        "Groups of writes refused because the disk was full or no file descriptor was free.",
+        log.write_refusals,
     )
     if log.tiering is not None:
         yield from log.tiering.metrics()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mainstem.errors import MainstemError, NoSpace, ReadOnly
+from mainstem.errors import MainstemError, NoDescriptors, NoSpace, ReadOnly
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import SUSPECT
@@ -137,8 +137,9 @@ class SegmentWriter:
         self._current = current
         return current
 
-    def sync(self) -> int:
-        """Make everything written so far durable, older segments first. A failure is final. Calls do not overlap.
+    def sync(self, *, last: bool = False) -> int:
+        """Make everything written so far durable, older segments first. Calls do not overlap. A failure is final, but
+        for NoDescriptors, unless this is the `last` try.
 
         Returns the position below which all is durable."""
         self.check()
@@ -154,6 +155,10 @@ class SegmentWriter:
                 if not one.file.in_place():
                     raise self._replaced(one.file)
         except ReadOnly:
+            raise
+        except NoDescriptors as error:
+            if last:
+                raise self.fail(error) from error
             raise
         except (MainstemError, OSError) as error:
             raise self.fail(error) from error
