@@ -275,6 +275,11 @@ class Config:
         _size(0, limits.HTTP_BODY_BYTES_MAX),
         "Maximum size of a request body; 0: the highest possible limit.",
     ] = limits.HTTP_BODY_BYTES_MAX
+    accept_missing: Annotated[
+        bool,
+        _FLAG,
+        "Record the records of missing log files as lost for good, instead of waiting until a file is restored.",
+    ] = False
     lake_topics: Annotated[
         str,
         _one_of("tables", "all"),

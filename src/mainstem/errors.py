@@ -80,6 +80,7 @@
     │   ├── Unreachable             the server at the URL does not respond in time
     │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
+    │   │   └── NoDescriptors       no file descriptor is free; writes resume when one is
     │   ├── StoreUnreachable        the object store does not respond in time
     │   ├── OutcomeUnknown          no response: the write may have happened, or may still happen
     │   ├── Stale                   too far behind the tail of the log to write: catch up first
@@ -497,6 +498,10 @@ class SparkMissing(Unavailable):
 
 class NoSpace(Unavailable):
     """The disk is full; writes resume when there is space."""
+
+
+class NoDescriptors(NoSpace):
+    """The process or the machine has no free file descriptor; writes resume when one is free."""
 
 
 class StoreUnreachable(Unavailable):

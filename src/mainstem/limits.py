@@ -101,6 +101,9 @@ SWAP_FILES_MAX = 100_000  # parts and files of one swap
 OBJECT_KEY_CHARS_MAX = 1_024
 
 # Repack
+DESCRIPTOR_RETRY_S = 0.05  # a sync that gets no file descriptor is tried again after this long …
+DESCRIPTOR_RETRIES = 600  # … this many times
+SPACE_PROBED_BYTES_MIN = 1 * MIB  # writes count as accepted again once the disk has room for this much
 REPACK_AFTER_OBJECTS = 8  # sealed objects of the log that wait before the oldest are repacked …
 REPACK_LEAST_BYTES = 16 * MIB  # … with at least this many bytes, because fewer are not worth a round, …
 REPACK_SMALL_OBJECTS_MAX = 256  # … or this many objects

@@ -265,6 +265,20 @@ async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_spac
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
 
 
+async def test_a_full_disk_shows_until_there_is_space_even_if_nobody_writes(machine: Machine) -> None:
+    broker, _ = await _opened(machine)
+    await broker.append_values("t", [b"0"])
+    assert broker.log.unwritable is None
+    machine.files.no_space_after(0)
+    with pytest.raises(NoSpace):
+        await broker.append_values("t", [b"1" * 1000])
+    assert isinstance(broker.log.unwritable, NoSpace)
+    assert broker.log.refusal is None  # writes are tried on
+    machine.files.space_returns()
+    await until(lambda: broker.log.unwritable is None)
+    assert (await broker.append_values("t", [b"1"])).base_offset == 1
+
+
 async def test_a_start_on_a_full_disk_after_a_power_loss_reuses_no_offset(machine: Machine) -> None:
     broker, _ = await _opened(machine, durability="disk")
     await broker.append_values("t", [b"seen"])

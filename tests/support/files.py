@@ -371,6 +371,10 @@ class SimFile:
             self._files._check()
             return self._inode.now.size
 
+    def in_place(self) -> bool:
+        with self._files._lock:
+            return self._files._names.get(self._path) is self._inode
+
     def close(self) -> None:
         self._closed = True
 

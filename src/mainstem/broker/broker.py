@@ -77,6 +77,7 @@ class BrokerOptions:
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    accept_missing: bool = False  # record what missing files held as lost, for good
     lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
     @property
@@ -229,9 +230,9 @@ class Broker:
         return self._log.ledger.position
 
     @property
-    def refusal(self) -> MainstemError | None:
-        """Why nothing more is written, if so."""
-        return self._log.refusal
+    def unwritable(self) -> MainstemError | None:
+        """Why writes are refused now, if so."""
+        return self._log.unwritable
 
     @property
     def last_position(self) -> int:

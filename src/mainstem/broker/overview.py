@@ -46,7 +46,7 @@ class Overview:
             ],
             len(ledger.topics),
             int(alive.sum()),
-            int(streams.records[: streams.count].sum()),
+            int(streams.records[: streams.count].sum()) - self._log.missing.count(),
             streams.total_bytes(),
             int(streams.end[: streams.count][alive].sum()),
             ledger.position,
@@ -139,6 +139,7 @@ class Overview:
         else:
             numbers = list(topic.streams)
             records, size = int(streams.records[numbers].sum()), int(streams.bytes[numbers].sum())
+            records -= sum(map(self._log.missing.count, numbers))
             end, latest = int(streams.end[numbers].sum()), int(streams.max_timestamp[numbers].max())
         return TopicSummary(
             topic.name,

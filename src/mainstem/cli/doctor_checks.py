@@ -75,7 +75,11 @@ def _owner(directory: Path) -> str | None:
     with block_owner(directory) as still:
         if still:
             return None
-    return (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip() or "of another user"
+    try:
+        owner = (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        owner = ""  # deleted, but the directory is locked too
+    return owner or "of another user"
 
 
 def disk(directory: Path) -> Iterator[Finding]:
@@ -147,6 +151,31 @@ def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
     if kafka is None or kafka.host not in ("0.0.0.0", "::"):
         return None
     return Address(socket.gethostname(), kafka.port)
+
+
+def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
+    """Check what the metrics of a running server say about its log."""
+    missing = _number(metrics, "mainstem_records_missing")
+    if missing:
+        yield Finding(
+            "problem",
+            "records",
+            f"{missing:.0f} records are missing, because log files are missing",
+            "restore the files from a backup and restart, or accept the loss with `mainstem serve --accept-missing`",
+        )
+    if _number(metrics, "mainstem_writable") == 0:
+        yield Finding(
+            "problem",
+            "writes",
+            "the server rejects writes",
+            "see its log and `mainstem_write_refusals_total`: free disk space, raise the limit of open files, "
+            "or repair the disk and restart",
+        )
+
+
+def _number(metrics: dict[str, object], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def java() -> Iterator[Finding]:

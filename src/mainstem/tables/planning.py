@@ -108,6 +108,11 @@ class LakePlanner:
                 del self._problems[stream]
             elif not names or topic.name in names:
                 found.setdefault(topic.name, error)
+        for stream, ranges in self._log.missing.ranges.items():
+            topic = self._log.ledger.topics.of_stream(stream)
+            if topic is not None and (not names or topic.name in names):
+                start, end = ranges[0]
+                found.setdefault(topic.name, f"the file with the records {start} to {end - 1} is missing")
         return found
 
     def _rotated_topics(self, names: tuple[str, ...]) -> list[Topic]:
@@ -196,6 +201,10 @@ class LakePlanner:
         self, topic: Topic, stream: int, request: PlanRequest, ranges: int
     ) -> _LeasedWork | None:
         at, end = self._generations.frontier(stream), self._log.streams.of(stream).stable_end(stream)
+        missing = self._log.missing.next(stream, at)
+        if missing is not None:
+            # A part stands for all of its offsets, so these could not come back after it.
+            end = min(end, max(at, missing[0]))
         if not self.wanted(topic) or end - at < max(1, request.least_records):
             self._waiting.pop(stream, None)
             return None

@@ -15,6 +15,7 @@ from mainstem.ledger.aliases import AliasRun
 from mainstem.ledger.intervals import ABORTED, DELETED, is_loss
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.log import Log
+from mainstem.log.read.missing import MISSING
 from mainstem.ports.commitlog.port import Piece
 
 LAKE_TASK_EXTENTS_MAX = 200_000  # slices that one task reads, which bounds the plan that lists them
@@ -161,9 +162,13 @@ class RecordLocator:
             tuple(parts),
             self._store_url,
             leave_out=(*below, *((hole[0], hole[1]) for hole in holes if _left_out(hole, frontier))),
-            lost=tuple(hole for hole in holes if is_loss(hole[2])),
+            lost=tuple(hole for hole in holes if is_loss(hole[2])) + self._missing(stream, base, end),
             unreachable=unreachable,
         )
+
+    def _missing(self, stream: int, base: int, end: int) -> tuple[tuple[int, int, str], ...]:
+        found = self._log.missing.ranges.get(stream, ())
+        return tuple((first, last, MISSING) for first, last in found if first < end and last > base)
 
     @staticmethod
     def _within_task(parts: Sequence[Part]) -> list[Part]:

@@ -115,6 +115,7 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
         try:
             await check_owned(port, store, log.ledger)
             if not await missing_notes(port, log.ledger):
+                await log.find_missing()
                 log.tier(lasting, clock, random, hot)
                 return log
         except BaseException:
@@ -187,6 +188,7 @@ def _log_options(options: BrokerOptions) -> LogOptions:
         sync_every_ms=options.sync_every_ms,
         repack=options.repack,
         trusts_log=options.trusts_log,
+        accept_missing=options.accept_missing,
     )
 
 

@@ -39,10 +39,11 @@ class PartitionSummaries:
         stream = stream_of(topic, partition)
         floors = floors_of(self._log, stream, topic.config, self._clock.now_ms())
         streams, number = self._log.streams.of(stream).state(stream)
-        count, size = int(streams.records[number]), int(streams.bytes[number])
+        missing = self._log.missing.count(stream)
+        count, size = max(0, int(streams.records[number]) - missing), int(streams.bytes[number])
         if floors.expires_before_ms is not None:
             expired, expired_bytes = expired_records(streams, number, floors.expires_before_ms)
-            count, size = count - expired, size - expired_bytes
+            count, size = max(0, count - expired), size - expired_bytes
         latest = int(streams.max_timestamp[number])
         # Counts records that are written but not synced yet.
         return PartitionSummary(floors.end, floors.start + 1, count, size, latest if latest >= 0 else None)

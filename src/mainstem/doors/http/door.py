@@ -123,7 +123,7 @@ class HttpDoor:
         if self._sweeping is not None:
             self._sweeping.cancel()
         if self._warming is not None:
-            await self._warming
+            await asyncio.wait((self._warming,))  # if it failed, a request that needs the kernels reported it
         return len(left)
 
     async def _sweep(self) -> None:

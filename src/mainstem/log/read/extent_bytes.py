@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from mainstem import limits
-from mainstem.errors import ObjectMissing
+from mainstem.errors import LogDamaged, ObjectMissing
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.objects.repack.files import RepackedFiles
 from mainstem.log.read.extents import Extent
@@ -76,10 +76,12 @@ class ExtentBytes:
         blocks = (self._port.read(extents[0].object, run.start, run.length) for run in runs)
         try:
             return _verified(extents, cut(runs, blocks, places))
-        except ObjectMissing:
-            if len(extents) == 1:
+        except (ObjectMissing, LogDamaged) as error:  # LogDamaged: the file ends before them
+            if len(extents) > 1:
+                return self._read(extents[: len(extents) // 2])  # what is there comes first
+            if isinstance(error, ObjectMissing):
                 raise StoredBytesMissing(extents[0]) from None
-            return self._read(extents[: len(extents) // 2])  # what is there comes first
+            raise ChecksumMismatch(extents[0]) from None
 
 
 def _verified(

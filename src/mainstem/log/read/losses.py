@@ -12,12 +12,12 @@ from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, Stored
 from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, without
 from mainstem.log.read.index import Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
+from mainstem.log.read.missing import MISSING
 from mainstem.log.write.committer import Committer
 from mainstem.records.slices import Salvaged
 
-# Reasons of losses that the ledger does not record: restoring the file brings the records back.
+# The reason of losses that, like MISSING, the ledger does not record: restoring the file brings the records back.
 UNREADABLE = "unreadable"
-MISSING = "missing"
 
 
 class Losses:
@@ -100,5 +100,5 @@ def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:
 
 
 def unreadable(found: Unreadable, offset: int, end: int) -> RecordsLost:
-    """The error of a read from `offset` to `end` where the index of a file is unreadable."""
-    return RecordsLost(offset, min(found.end, end), UNREADABLE)
+    """The error of a read from `offset` to `end` where a repacked file is gone, or its index unreadable."""
+    return RecordsLost(offset, min(found.end, end), MISSING if found.gone else UNREADABLE)

@@ -7,7 +7,7 @@ import asyncio
 from mainstem import limits
 from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes
+from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
 from mainstem.log.read.extents import Extent, ReadChunk, from_batch_with, without
 from mainstem.log.read.index import ExtentIndex, NotLoaded, Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
@@ -66,7 +66,7 @@ class CopyReader:
         try:
             return sources(self._index, self._ledger.aliases, stream, offset, max_bytes, end)
         except CopyBytesMissing as gone:
-            raise ChecksumMismatch(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
+            raise StoredBytesMissing(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
 
     def _deleted(self, stream: int, found: list[CopySource]) -> list[tuple[int, int]]:
         return self._ledger.streams.deleted_between(stream, found[0].first, found[-1].end)

@@ -17,6 +17,7 @@ from mainstem import limits
 from mainstem.errors import (
     Closed,
     MainstemError,
+    NoSpace,
     ReadOnly,
     Stale,
     TooLarge,
@@ -96,6 +97,11 @@ class Committer:
         self._room: deque[asyncio.Future[None]] = deque()
         self._refusal: MainstemError | None = None  # for good
         self._held: MainstemError | None = None  # until there is an epoch
+        # Why writes of `short_of_bytes` are refused for now: no space, or no file descriptor.
+        self.shortage: NoSpace | None = None
+        self.short_of_bytes = 0
+        self.write_refusals = 0  # groups that were refused so
+        self.on_shortage: Callable[[], None] = lambda: None
 
         self.commit_metrics = CommitMetrics()
         self._syncs = Syncs(port, self._stop_writing, clock, self.commit_metrics)
@@ -355,6 +361,8 @@ class Committer:
             group.fail(error)
             if isinstance(error, ReadOnly):
                 self._stop_writing(error)
+            elif isinstance(error, NoSpace):
+                self._refused(error, group.payload_bytes)
         except asyncio.CancelledError:
             # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
             group.fail(Closed("the log was closed while this was being written"))
@@ -370,6 +378,19 @@ class Committer:
                     waiter.set_result(None)
             self._pending_bytes -= group.payload_bytes
             self._admit()
+
+    def _refused(self, error: NoSpace, size: int) -> None:
+        """Writes are tried on, so that they resume by themselves; meanwhile the server reports that it takes none."""
+        self.write_refusals += 1
+        self.short_of_bytes = max(size, self.short_of_bytes)
+        before, self.shortage = self.shortage, error
+        if before is None:
+            self.on_shortage()
+
+    def shortage_over(self) -> None:
+        """Writes of the size that was refused are taken again."""
+        self.shortage = None
+        self.short_of_bytes = 0
 
     async def _linger(self) -> None:
         """Let more records join those that wait, unless a command or a full group is among them."""
@@ -406,6 +427,8 @@ class Committer:
             group.began += sync_s
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        if self.shortage is not None and group.payload_bytes >= max(self.short_of_bytes, 1):
+            self.shortage_over()
         self._apply(group, entry, placement)
         if self._index.open_extents >= OPEN_EXTENTS_MAX:
             await self._port.roll()
@@ -433,6 +456,7 @@ class Committer:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
         placement = await following.append(encoded, group.slices(), uploaded)
+        self.shortage_over()
         self._apply(group, entry, placement)
         following.applied()
 

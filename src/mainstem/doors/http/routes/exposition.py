@@ -36,9 +36,9 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     log = request.broker.log
     streams = log.ledger.streams
     yield one("mainstem_topics", "gauge", "Number of topics.", len(log.ledger.topics))
-    yield one(
-        "mainstem_records", "gauge", "Records in all topics.", int(streams.records[: streams.count].sum())
-    )
+    held = int(streams.records[: streams.count].sum()) - log.missing.count()
+    yield one("mainstem_records", "gauge", "Records in all topics.", held)
+    yield from log.missing.metrics()
     yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
     yield one(
         "mainstem_commits_total", "counter", "Commits applied since the log was created.", log.ledger.position
@@ -48,7 +48,13 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
         "mainstem_writable",
         "gauge",
         "1 while the server accepts writes, otherwise 0.",
-        log.refusal is None,
+        log.unwritable is None,
+    )
+    yield one(
+        "mainstem_write_refusals_total",
+        "counter",
+        "Groups of writes refused because the disk was full or no file descriptor was free.",
+        log.write_refusals,
     )
     if log.tiering is not None:
         yield from log.tiering.metrics()

@@ -50,7 +50,7 @@ async def get_ready(request: HttpRequest) -> Response:
     """Check readiness: 503 while the server is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
-    refusal = request.broker.refusal
+    refusal = request.broker.unwritable
     if refusal is not None:
         # The server replays the log before the door opens, so the progress is always complete.
         raise Refusal(503, "not_ready", str(refusal), {"replay_progress": 1.0}, (RETRY_SOON,))

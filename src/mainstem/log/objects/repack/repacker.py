@@ -135,6 +135,8 @@ class Repacker:
         self._busy = False
         self.counts = RepackCounts()
         # Selects the objects that are old enough.
+        # Whether files of the log are missing: a round stands for them too, so they could not come back after it.
+        self.waits: Callable[[], bool] = lambda: False
         self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = list
 
     def wake(self) -> None:
@@ -150,7 +152,8 @@ class Repacker:
 
     def held_back_s(self) -> float:
         """How long to delay each commit group because repacking does not keep up."""
-        beyond = self.debt_objects - REPACK_DEBT_OBJECTS_MAX if self._options.on else 0
+        on = self._options.on and not self.waits()
+        beyond = self.debt_objects - REPACK_DEBT_OBJECTS_MAX if on else 0
         return min(max(0, beyond) * REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX)
 
     async def run(self) -> None:
@@ -178,7 +181,9 @@ class Repacker:
         """Do the most urgent work. False if there is none."""
         async with self._stepping:
             repacked = self._ledger.repacked
-            plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
+            plan = None
+            if not self.waits():
+                plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
             # An unreadable file stays where it is, so that an operator can restore it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_dead_round()
