@@ -43,6 +43,7 @@
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
     │   ├── NamespaceExists
     │   ├── NamespaceNotEmpty       the namespace to drop contains tables
+    │   ├── NamespaceInUse          the namespace to delete contains topics
     │   ├── TableExists
     │   ├── TableIncompatible       the declared columns contradict the table
     │   ├── TableChanged            another commit to the table came first
@@ -311,6 +312,14 @@ class NamespaceExists(Rejected):
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
+        self.namespace = namespace
+
+
+class NamespaceInUse(Rejected):
+    def __init__(self, namespace: str, topics: int) -> None:
+        super().__init__(
+            f"namespace {namespace[:64]!r} has {topics} topics: delete them first, or force their deletion"
+        )
         self.namespace = namespace
 
 

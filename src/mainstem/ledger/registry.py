@@ -18,6 +18,7 @@ from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked_objects import RepackedObjects
@@ -41,6 +42,7 @@ class Sections:
     attribute of the ledger and the key in a checkpoint."""
 
     streams: Streams
+    namespaces: Namespaces
     topics: Topics
     producers: Producers
     idempotency: IdempotencyKeys
