@@ -78,6 +78,7 @@
     ├── DataLost                    records were gone before a Spark query read them
     ├── Unavailable                 temporary: the same call may succeed later
     │   ├── Throttled               a named limit of this server is reached
+    │   │   └── CapacityReached     a limit on what the server or a namespace holds: it does not pass by itself
     │   ├── Unreachable             the server at the URL does not respond in time
     │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
@@ -516,6 +517,10 @@ class Throttled(Unavailable):
         super().__init__(message)
         self.limit = limit
         self.bound = bound
+
+
+class CapacityReached(Throttled):
+    """A limit on what the server or a namespace holds. It does not pass by itself."""
 
 
 class Unreachable(Unavailable):

@@ -53,7 +53,12 @@ def test_stored_ids_split_into_what_they_were_made_of(namespace: str, id: str) -
     assert split_id(qualify_id(namespace, id)) == (namespace, id)
 
 
-@given(st.tuples(NAMESPACE, TOPIC), st.tuples(NAMESPACE, TOPIC), st.tuples(NAMESPACE, ID), st.tuples(NAMESPACE, ID))
+@given(
+    st.tuples(NAMESPACE, TOPIC),
+    st.tuples(NAMESPACE, TOPIC),
+    st.tuples(NAMESPACE, ID),
+    st.tuples(NAMESPACE, ID),
+)
 def test_no_two_names_or_ids_collide(
     one: tuple[str, str], other: tuple[str, str], id: tuple[str, str], other_id: tuple[str, str]
 ) -> None:
@@ -111,7 +116,10 @@ def test_limits_bind_topics_and_partitions_and_a_delete_makes_room() -> None:
     third = create(writer, "c", 2)
     assert isinstance(third, Topic)
     assert isinstance(writer.do(AddPartitions(third.topic_id, 3)), Topic)
-    assert (writer.ledger.namespaces.topics_of("acme/shop"), writer.ledger.namespaces.partitions_of("acme/shop")) == (
+    assert (
+        writer.ledger.namespaces.topics_of("acme/shop"),
+        writer.ledger.namespaces.partitions_of("acme/shop"),
+    ) == (
         2,
         4,
     )

@@ -20,6 +20,7 @@ from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
+from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
@@ -106,17 +107,23 @@ class Broker:
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
-        self.appends = Appends(log, clock, self.streams, self.transactions)
+        self.namespaces = NamespaceService(log, options.default_config)
+        self.appends = Appends(
+            log,
+            clock,
+            self.streams,
+            self.transactions,
+            self.namespaces,
+            total_bytes_max=options.total_bytes_max,
+        )
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
-        self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
+        self._topics = TopicService(log, clock, random, self.namespaces, topics_max=options.topics_max)
         self.activity = Activity(clock)
         self.states = PartitionSummaries(log, clock)
-        self.writes = WriteService(
-            log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
-        )
+        self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock)
         self.deletes = DeleteService(log, clock)

@@ -161,7 +161,9 @@ class Namespaces(Section[list[TopicNamespace]]):
             return NamespaceNotFound(name)
         bound = found.policies.topics_max
         if bound and self._topics[name] >= bound:
-            return LimitReached(f"namespace {name!r} has {bound} topics, its maximum: delete some, or raise topics_max")
+            return LimitReached(
+                f"namespace {name!r} has {bound} topics, its maximum: delete some, or raise topics_max"
+            )
         return self.refuses_partitions(name, partitions)
 
     def refuses_partitions(self, name: str, more: int) -> LimitReached | None:
@@ -189,14 +191,18 @@ class Namespaces(Section[list[TopicNamespace]]):
         return _bad_policies(command.policies) if name in self else NamespaceNotFound(name)
 
     @applies(AddNamespace)
-    def add(self, command: AddNamespace, now: Moment) -> TopicNamespace | InvalidInput | NamespaceExists | LimitReached:
+    def add(
+        self, command: AddNamespace, now: Moment
+    ) -> TopicNamespace | InvalidInput | NamespaceExists | LimitReached:
         refusal = self.refusal(command)
         if refusal is not None:
             return refusal  # type: ignore[return-value]  # of this command
         return self._put(TopicNamespace(command.name, command.policies, now.time_ms))
 
     @applies(AlterNamespace)
-    def alter(self, command: AlterNamespace, now: Moment) -> TopicNamespace | InvalidInput | NamespaceNotFound:
+    def alter(
+        self, command: AlterNamespace, now: Moment
+    ) -> TopicNamespace | InvalidInput | NamespaceNotFound:
         found = self.get(command.name)
         refusal = self.refusal(command)
         if refusal is not None or found is None:
@@ -251,7 +257,9 @@ def _bad_policies(policies: NamespacePolicies) -> InvalidInput | None:
             return InvalidInput(f"{field} of a namespace is {least} (off) or more, not {value}")
     for field in ("topics_max", "partitions_max", "bytes_max"):
         if not 0 <= getattr(policies, field) <= limits.OFFSET_MAX:
-            return InvalidInput(f"{field} of a namespace is 0 (no limit) or more, not {getattr(policies, field)}")
+            return InvalidInput(
+                f"{field} of a namespace is 0 (no limit) or more, not {getattr(policies, field)}"
+            )
     if policies.partitions is not None and not 1 <= policies.partitions <= limits.PARTITIONS_PER_TOPIC_MAX:
         return InvalidInput(
             f"a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX} partitions, not {policies.partitions}"

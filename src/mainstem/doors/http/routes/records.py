@@ -14,7 +14,7 @@ from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
 from mainstem.api.routes import Scope
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.routes.matching import parse_match
-from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dead_letter
+from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
@@ -82,7 +82,7 @@ async def _append(
         partition=partition,
         idempotency_key=key,
         create=body.create,
-        config=lambda: applied(body.config or DEFAULT_CONFIG, request.broker.options.default_config),
+        config=lambda: new_config(request.broker, topic, body.config or DEFAULT_CONFIG),
     )
 
 
@@ -207,7 +207,7 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
-    config = applied(DEFAULT_CONFIG, request.broker.options.default_config)
+    config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
     written = await request.broker.writes.write(
         request.topic,
         bytearray(request.body),

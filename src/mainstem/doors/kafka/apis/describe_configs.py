@@ -117,7 +117,7 @@ def _describe_resource(
     match resource.resource_type:
         case Resource.TOPIC:
             config = context.broker.topic(resource.resource_name).config
-            default = context.broker.options.default_config
+            default = context.broker.namespaces.default_config(resource.resource_name)
             return (
                 _topic_settings(config, default, form)
                 if not names
