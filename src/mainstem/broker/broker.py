@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.authentication import Authentication
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.rules import Access
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
@@ -73,6 +76,7 @@ class BrokerOptions:
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    access: AccessOptions = field(default_factory=AccessOptions)
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property
@@ -118,6 +122,8 @@ class Broker:
         )
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
+        self.access = Access(self.security, options.access)
+        self.authentication = Authentication(self.security, options.access, clock)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, self.namespaces, topics_max=options.topics_max)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
+    from mainstem.broker.access.principal import Principal
     from mainstem.broker.access.rules import Operation, ResourceType
     from mainstem.broker.client_quotas import Meter
     from mainstem.doors.kafka.security.session import LoginSession
@@ -38,21 +39,25 @@ class Call:
     version: int  # that the client speaks; the request is already of the newest version
     client_id: str | None
     host: str  # where the client connects from
-    principal: str  # "User:ANONYMOUS" without authentication
+    principal: Principal
     memory: ConnectionState | None = None
     session: LoginSession | None = None  # None: clients need not log in
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
-        access = self.context.access
-        return access is None or access.allows(self.principal, self.host, operation, kind, name)
+        return self.context.access.allows(self.principal, self.host, operation, kind, name)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether rules decide what this client may do."""
+        return not self.context.access.open_to(self.principal)
 
     def meter(self, quota: str) -> Meter | None:
         """What counts the bytes this client moves; None: no quota holds for it."""
         quotas = self.context.broker.client_quotas
         if not quotas.held:
             return None
-        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
+        return quotas.meter(quota, self.principal.name.removeprefix("User:"), self.client_id)
 
     def throttle(self, quota: str, size: int, reply: Reply) -> int:
         """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""

@@ -202,10 +202,10 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
     if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.barrier()
-    if call.context.access is None:
-        answer = await api.handle(call, message)
-    else:
+    if call.restricted:
         answer = await enforcement.handle(api, call, message)
+    else:
+        answer = await api.handle(call, message)
     if request.held_ms:
         answer = named_in(answer, request.held_ms)
     if not request.connection.closed:
