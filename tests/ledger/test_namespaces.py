@@ -19,9 +19,9 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.namespaces import (
     AddNamespace,
     AlterNamespace,
-    TopicNamespace,
     NamespacePolicies,
     RemoveNamespace,
+    TopicNamespace,
     bad_namespace,
     qualify,
     qualify_id,

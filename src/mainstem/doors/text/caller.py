@@ -5,13 +5,18 @@ from __future__ import annotations
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import NamespaceView, view_of
 from mainstem.doors.text.requests import AuthRequest
 from mainstem.errors import Unauthorized
 
 
 class TextCaller:
-    def __init__(self, broker: Broker, host: str, *, insecure: bool) -> None:
+    def __init__(
+        self, broker: Broker, host: str, *, insecure: bool, view: NamespaceView | None = None
+    ) -> None:
         self._broker = broker
+        self._listener_view = view
+        self.view = view  # of the namespace that the listener or the principal is bound to
         self._host = host
         self._insecure = insecure
         self._proved: Principal | None = None
@@ -37,6 +42,12 @@ class TextCaller:
                     found, _ = await authentication.by_token(request.secret, self._broker.clock.now_ms())
                 except Unauthorized:
                     found = None
+        if found is not None and found.namespace:
+            if self._listener_view is not None and self._listener_view.namespace != found.namespace:
+                return False
+            self.view = view_of(found.namespace)
+        elif found is not None:
+            self.view = self._listener_view
         if found is not None:
             self._proved = found
         return found is not None or not self._broker.access.restricted

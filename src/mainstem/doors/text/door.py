@@ -7,6 +7,7 @@ import asyncio
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import view_of
 from mainstem.doors.text.connection import TextConnection
 from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.service import TextService
@@ -45,7 +46,8 @@ class TextDoor:
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
         node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
-        self._service = TextService(self._broker, node, insecure=self._insecure)
+        view = view_of(address.namespace) if address.namespace else None
+        self._service = TextService(self._broker, node, insecure=self._insecure, view=view)
         await self._server.start_serving()
         return bound
 

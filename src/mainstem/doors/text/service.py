@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from mainstem import limits
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.doors.text import status
 from mainstem.doors.text.caller import TextCaller
 from mainstem.doors.text.requests import (
@@ -27,6 +29,7 @@ from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, i
 OK = b"OK"
 EMPTY = b"EMPTY"
 FORBIDDEN = b"ERR forbidden"
+_ERROR = b"ERR "
 _AUTHENTICATION_REQUIRED = b"ERR authentication required"
 
 _BATCH_OVERHEAD_BYTES = 61  # the header of a record batch
@@ -36,17 +39,34 @@ _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key 
 class TextService:
     """Serves runs of requests. One for all connections of a door."""
 
-    def __init__(self, broker: Broker, node: status.SegmentLeader, *, insecure: bool = False) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        node: status.SegmentLeader,
+        *,
+        insecure: bool = False,
+        view: NamespaceView | None = None,
+    ) -> None:
         self._broker = broker
+        self._view = view
         self._insecure = insecure
         self._node = node
 
     def caller(self, host: str) -> TextCaller:
         """For a new connection."""
-        return TextCaller(self._broker, host, insecure=self._insecure)
+        return TextCaller(self._broker, host, insecure=self._insecure, view=self._view)
 
     async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         """One answer a request, in order. A run is what `next_run` gives."""
+        view = caller.view
+        if view is None:
+            return await self._answer(run, caller)
+        answers = await self._answer([_qualified(view, request) for request in run], caller)
+        return [
+            view.text(answer.decode()).encode() if answer.startswith(_ERROR) else answer for answer in answers
+        ]
+
+    async def _answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         first = run[0]
         if isinstance(first, AuthRequest):
             answers = [OK if await caller.authenticate(first) else FORBIDDEN]
@@ -72,7 +92,8 @@ class TextService:
                     known = self._broker.streams.get(topic) is not None
                     if not (caller.may(Operation.DESCRIBE, topic) if known else caller.may_create(topic)):
                         return FORBIDDEN
-                    await self._broker.create_topic(topic, exist_ok=True)
+                    partitions = self._broker.namespaces.default_partitions(topic)
+                    await self._broker.create_topic(topic, partitions=partitions, exist_ok=True)
                     return OK
                 case StateRequest(topic):
                     if not caller.may(Operation.DESCRIBE, topic):
@@ -150,6 +171,13 @@ class TextService:
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
         return [b"OK " + (record.value or b"") for record in records]
+
+
+def _qualified(view: NamespaceView, request: Request) -> Request:
+    """A request of a bound client, with the full name of its topic."""
+    if isinstance(request, PutRequest | GetRequest | RegisterRequest | StateRequest):
+        return replace(request, topic=view.topic(request.topic))
+    return request
 
 
 def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:

@@ -145,7 +145,7 @@ class LoneBatches:
         # The tail: no record errors, then a null message, then the rest.
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
         failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
-        body = self._head + failure + none + write_string(str(error), self._flexible) + rest
+        body = self._head + failure + none + write_string(self._call.text(str(error)), self._flexible) + rest
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 

@@ -10,6 +10,7 @@ from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.doors.kafka.security.options import KafkaSecurity
@@ -53,6 +54,7 @@ class KafkaContext:
     peers: Peers
     access: Access
     rack: str | None = None
+    view: NamespaceView | None = None  # of the namespace that the listener is bound to
     shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
