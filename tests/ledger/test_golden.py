@@ -133,9 +133,9 @@ GOLDEN = {
         "36a27337"
     ),
     "ForgetConsumerGroup": "93cc99a2733102",
-    "AddNamespace": "93cca0a2733199020304a56673796e630692a27337a2733808090a",
-    "AlterNamespace": "93cca1a2733199020304a56673796e630692a27337a2733808090a",
-    "RemoveNamespace": "92cca2a27331",
+    "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
+    "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
+    "RemoveNamespace": "92ccaca27331",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.

@@ -92,19 +92,19 @@ class TopicNamespace(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int  # ledger time
 
 
-class AddNamespace(Command, frozen=True, tag=160):
+class AddNamespace(Command, frozen=True, tag=170):
     name: str
     policies: NamespacePolicies
 
 
-class AlterNamespace(Command, frozen=True, tag=161):
+class AlterNamespace(Command, frozen=True, tag=171):
     """Replace all policies. Defaults apply to topics created later, limits at once."""
 
     name: str
     policies: NamespacePolicies
 
 
-class RemoveNamespace(Command, frozen=True, tag=162):
+class RemoveNamespace(Command, frozen=True, tag=172):
     name: str
 
 
