@@ -36,7 +36,13 @@ __all__ = [
     "split",
     "split_id",
     "view_of",
+    "within",
 ]
+
+
+def within(namespace: str, name: str) -> str:
+    """The full name of a topic that another topic of the namespace refers to. A reference cannot leave it."""
+    return name if split(name)[0] == namespace else qualify(namespace, split(name)[1])
 
 
 def shown_id(stored: str) -> str:
@@ -60,6 +66,10 @@ class NamespaceView:
         """The full name of a topic that the client names."""
         return f"{self._prefix}/{name}" if "/" in name else self._prefix + name
 
+    def own_topic(self, name: str) -> str:
+        """The same, where a client may also send full names of its own namespace."""
+        return name if "/" in name and self.plain_topic(name) is not None else self.topic(name)
+
     def id(self, id: str) -> str:
         """The stored id of a group, transaction or router that the client names. Raises InvalidName."""
         if ID_SEPARATOR in id:
@@ -79,6 +89,14 @@ class NamespaceView:
         """The id that the client knows; None if it belongs to another namespace."""
         namespace, id = split_id(stored)
         return id if namespace == self.namespace else None
+
+    def prefix(self, prefix: str | None) -> str:
+        """What the full names of its topics begin with, if the plain ones begin with `prefix`."""
+        return self._prefix + (prefix or "")
+
+    def id_prefix(self, prefix: str | None) -> str:
+        """The same for stored ids."""
+        return self._id_prefix + (prefix or "")
 
     def has(self, topic: Topic) -> bool:
         return topic.namespace == self.namespace

@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import view_of
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
@@ -58,6 +59,7 @@ class HttpDoor:
                 f"the http door does not listen on {address} without keys: set MAINSTEM_API_KEYS, or "
                 "MAINSTEM_ALLOW_INSECURE_NO_AUTH=1 to let everyone in who reaches it"
             )
+        self.context.view = view_of(address.namespace) if address.namespace else None
         app = App(self.context)
         config = Config(
             app,

@@ -7,8 +7,8 @@ import base64
 import hashlib
 import ipaddress
 import socket
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mainstem import events, limits
@@ -67,7 +67,7 @@ class KafkaDoor:
         if not self._servers:
             self._connections = KafkaConnections(self._bounds, self.metrics)
         server = await loop.create_server(
-            self._connection_to(address),
+            partial(self._connection, address),
             address.host,
             address.port,
             backlog=_BACKLOG,
@@ -146,8 +146,10 @@ class KafkaDoor:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    def _connection_to(self, address: Address) -> Callable[[], KafkaConnection]:
-        return lambda: KafkaConnection(self._dispatches[address], self._connections, self._guard)
+    def _connection(self, listener: Address | None = None) -> KafkaConnection:
+        """A connection to a listener, the first one unless given."""
+        dispatch = self._dispatches[listener or next(iter(self._dispatches))]
+        return KafkaConnection(dispatch, self._connections, self._guard)
 
     def _tls_options(self) -> dict[str, Any]:
         if self._security.tls is None:

@@ -19,7 +19,7 @@ from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, event_id
 from mainstem.doors.http.routes.diff import node_set
 from mainstem.doors.http.transport.errors import Refusal, invalid
-from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, tombstone_data
+from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, shown, tombstone_data
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
@@ -41,14 +41,14 @@ async def post_watch(request: HttpRequest) -> Response:
     request.context.live.sessions.check_room()
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
-    shown: dict[str, WatchedTopic] = {}
+    watched: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
         state = await request.broker.states.settled(topic, begin.partition)
         cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
         if begin.partition:
             partitions[topic.name] = begin.partition
-        shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
+        watched[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
     low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
         request.client.id,
@@ -63,7 +63,7 @@ async def post_watch(request: HttpRequest) -> Response:
     )
     url = f"/v0/watch/{session.wid}"
     ttl_ms = limits.WATCH_SESSION_TTL_MS
-    return reply(WatchStarted(session.wid, url, ttl_ms, shown, request.performance()))
+    return reply(WatchStarted(session.wid, url, ttl_ms, watched, request.performance()))
 
 
 def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
@@ -95,7 +95,9 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     session = live.sessions.find(request.parameters["wid"])
     if session is None:
         raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
-    if session.owner != request.client.id:
+    if session.owner != request.client.id or not all(
+        request.view is None or request.view.plain_topic(topic) is not None for topic in session.cursors
+    ):
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))
@@ -122,6 +124,7 @@ class WatchStream(Push):
     def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
         self._broker = request.broker
+        self._plain = request.view is not None
         self._session = session
         self._held = held  # what is given back when it ends
         # Its own: another connection of the session may be somewhere else.
@@ -130,7 +133,11 @@ class WatchStream(Push):
         self._ended = False
         self._chorus = self._live.watcher_group(
             RecordFormat(
-                session.include_tags, session.include_meta, session.include_data, session.include_trace
+                session.include_tags,
+                session.include_meta,
+                session.include_data,
+                session.include_trace,
+                self._plain,
             )
         )
         self.heartbeat_s = session.heartbeat_ms / 1000
@@ -191,12 +198,14 @@ class WatchStream(Push):
         frames = b""
         if page.tombstone is not None:
             self._cursors[name] = watch_page.from_seq
-            frames = sse.event(b"tombstone", tombstone_data(watch_page, first=place.first), self._id())
+            frames = sse.event(
+                b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain), self._id()
+            )
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
         if page.count:
             frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(watch_page))
         if watch_page.caught_up and not place.tailing:
-            frames += sse.event(b"caught-up", caught_up_data(watch_page), self._id())
+            frames += sse.event(b"caught-up", caught_up_data(watch_page, plain=self._plain), self._id())
         if frames:
             self._push(frames)
 
@@ -206,7 +215,7 @@ class WatchStream(Push):
     def _forget(self, name: str) -> None:
         self._cursors.pop(name, None)
         self._session.cursors.pop(name, None)
-        self._push(sse.event(b"topic-deleted", deleted_data(name), self._id()))
+        self._push(sse.event(b"topic-deleted", deleted_data(name, plain=self._plain), self._id()))
         if not self._cursors:
             self._live.sessions.remove(self._session)
             self._end()
@@ -215,7 +224,8 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        data = _encode(ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic))
+        name = shown(place.topic, plain=self._plain)
+        data = _encode(ErrorEvent("internal", f"topic {name!r} cannot be read", name))
         self._push(sse.event(b"error", data))
         self._end()
 

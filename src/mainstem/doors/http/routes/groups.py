@@ -115,8 +115,10 @@ def groups_of(request: HttpRequest) -> Groups:
 
 def allowed(request: HttpRequest, group: str) -> bool:
     """Whether the client may see the group, and all that it reads."""
-    return may_group(request, Operation.DESCRIBE, group) and all(
-        map(request.sees, groups_of(request).topics_of(group))
+    return (
+        request.sees_id(group)
+        and may_group(request, Operation.DESCRIBE, group)
+        and all(map(request.sees, groups_of(request).topics_of(group)))
     )
 
 
@@ -243,7 +245,7 @@ async def list_transactions(request: HttpRequest) -> Response:
     shown = [
         _transaction(info, now_ms)
         for info in request.broker.transactions.all()
-        if _may_transaction(request, Operation.DESCRIBE, info)
+        if request.sees_id(info.id) and _may_transaction(request, Operation.DESCRIBE, info)
     ]
     return reply(TransactionList(shown, request.performance()))
 

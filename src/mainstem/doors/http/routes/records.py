@@ -119,7 +119,7 @@ def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: floa
         seqs = f'"seqs":[{first}],' if first == last else f'"seqs":{[*range(first, last + 1)]},'
     fsync_ms = append_ms if written.fsync else 0.0
     return (
-        f'{{"topic":"{request.topic}","first_seq":{first},"last_seq":{last},{seqs}'
+        f'{{"topic":"{request.shown_topic}","first_seq":{first},"last_seq":{last},{seqs}'
         f'"head_seq":{last},"count":{written.count},'
         f'"created":{"true" if written.created else "false"},'
         f'"deduped":{"true" if written.duplicate else "false"},'

@@ -90,14 +90,17 @@ def _require_end(request: HttpRequest, topic: str, operation: Operation) -> None
 
 async def list_routers(request: HttpRequest) -> Response:
     """List routers by name."""
-    prefix = request.text("prefix") or ""
-    source, dest = request.text("source"), request.text("dest")
+    prefix, source, dest = request.text("prefix") or "", request.text("source"), request.text("dest")
+    if request.view is not None:
+        prefix = request.view.id_prefix(prefix)
+        source, dest = (end and request.view.own_topic(end) for end in (source, dest))
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
     found = [
         info
         for info in request.broker.routers.all()
-        if info.name.startswith(prefix)
+        if request.sees_id(info.name)
+        and info.name.startswith(prefix)
         and info.name > after
         and source in (None, info.source)
         and dest in (None, info.dest)

@@ -21,7 +21,7 @@ from mainstem.api.topics import (
     TopicListing,
 )
 from mainstem.broker.broker import Broker
-from mainstem.broker.namespaces import split
+from mainstem.broker.namespaces import shown_id, split
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
 from mainstem.doors.http.transport.errors import invalid
@@ -77,7 +77,7 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
         return
     if not valid_name(split(name)[1]):
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
-    if name == topic and body.type == "queue":
+    if name in (topic, split(topic)[1]) and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
 
 
@@ -155,7 +155,11 @@ async def get_topic(request: HttpRequest) -> Response:
 async def list_topics(request: HttpRequest) -> Response:
     """List topics by name, in pages."""
     broker = request.broker
-    prefix = request.text("prefix") or ""
+    prefix = (
+        (request.text("prefix") or "")
+        if request.view is None
+        else request.view.prefix(request.text("prefix"))
+    )
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
     names = [
@@ -222,6 +226,8 @@ async def delete_topic(request: HttpRequest) -> Response:
             if state.count + count:
                 raise TopicNotEmpty(topic.name, state.count + count)
         removed = await broker.routing.forget(topic.name)
+        if request.view is None:
+            removed = [shown_id(name) for name in removed]
         try:
             await broker.delete_topic(topic.name)
             deleted = True

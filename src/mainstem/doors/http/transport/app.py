@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextvars import Token
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +19,7 @@ from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.http.transport.encodings import packed, unpacked
 from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
+from mainstem.doors.http.transport.namespaces import NamespaceView, current, plain_text
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.transport.routing import Endpoint
@@ -25,6 +27,7 @@ from mainstem.errors import MainstemError
 
 _log = events.named("http")
 
+_NAMESPACE = b"namespace="
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
 Write = Callable[[Response], Awaitable[None]]
@@ -74,7 +77,12 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        return (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        response = (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        return (
+            response
+            if exchange.view is None
+            else response._replace(body=plain_text(exchange.view, response.body))
+        )
     except ClientDisconnected:
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
@@ -96,6 +104,8 @@ class _Exchange:
         self._held_bytes = 0
         self.route_name = "none"
         self.received = 0
+        self.view: NamespaceView | None = None  # of the namespace that the request is about
+        self._bound: Token[NamespaceView | None] | None = None
 
     async def run(self) -> Response | Stream | Push:
         found: tuple[Endpoint, dict[str, str]] | Refusal
@@ -122,6 +132,16 @@ class _Exchange:
             b"",
             self._started,
         )
+        bound = self._context.view is not None or client.principal.namespace != ""
+        if bound or _NAMESPACE in scope["query_string"]:
+            self.view = request.bind()
+        if self.view is not None:
+            parameters = request.parameters
+            if bound and route.cluster is not None:
+                raise Refusal(
+                    403, "forbidden", f"this is not for clients of namespace {self.view.namespace!r}"
+                )
+            self._bound = current.set(self.view)
         if route.cluster is not None:
             request.require_cluster(route.cluster)
         elif endpoint.parameter:
@@ -186,6 +206,9 @@ class _Exchange:
 
     def release(self) -> None:
         """Whatever the request held counts no more."""
+        if self._bound is not None:
+            current.reset(self._bound)
+            self._bound = None
         if self._client is not None:
             self._client.in_flight -= 1
             self._client = None

@@ -12,6 +12,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.broker.tables.lake_reports import LakeReports
 from mainstem.doors.http.transport.auth import HttpClients
@@ -51,6 +52,7 @@ class Context:
     broker: Broker
     limits: HttpLimits = field(default_factory=HttpLimits)
     insecure: bool = False  # anonymous clients may do everything, although access is restricted
+    view: NamespaceView | None = None  # of the namespace that the listener is bound to
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
     started: float = field(default_factory=time.monotonic)

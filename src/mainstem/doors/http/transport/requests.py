@@ -13,8 +13,12 @@ from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.base import Performance
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
+from mainstem.doors.http.transport.namespaces import qualified
+from mainstem.doors.http.transport.routing import IDS
+from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
     from mainstem.doors.http.transport.context import Context
@@ -47,6 +51,37 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
+        self.view: NamespaceView | None = None  # of the namespace that the request is about
+
+    def bind(self) -> NamespaceView | None:
+        """Serve the names of one namespace: the listener's, the principal's or that of ?namespace=. Raises Refusal."""
+        bound = {
+            namespace
+            for namespace in (
+                self.context.view.namespace if self.context.view is not None else "",
+                self.client.principal.namespace,
+                self.text("namespace") or "",
+            )
+            if namespace
+        }
+        if not bound:
+            return None
+        if len(bound) > 1:
+            raise Refusal(403, "forbidden", "this client is bound to another namespace")
+        try:
+            self.view = view = view_of(bound.pop())
+            self.parameters = {
+                name: view.own_topic(value) if name == "topic" else view.id(value) if name in IDS else value
+                for name, value in self.parameters.items()
+            }
+        except InvalidName as error:
+            raise invalid(str(error)) from None
+        return view
+
+    @property
+    def shown_topic(self) -> str:
+        """The topic of the path as the client knows it."""
+        return self.topic if self.view is None else self.view.plain_topic(self.topic) or self.topic
 
     @property
     def broker(self) -> Broker:
@@ -93,7 +128,8 @@ class HttpRequest:
 
     def json(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body as what the decoder makes of it. Raises Refusal 400."""
-        return decoded(decoder, self.body)
+        body = decoded(decoder, self.body)
+        return body if self.view is None else qualified(self.view, body)
 
     # Rights
 
@@ -102,6 +138,8 @@ class HttpRequest:
         return self.client.principal
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        if self.view is not None:
+            name = shown_id(name)
         return self.broker.access.allows(self.client.principal, self.host, operation, kind, name)
 
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
@@ -133,7 +171,13 @@ class HttpRequest:
 
     def sees(self, topic: str) -> bool:
         """Whether lists show this topic to the client."""
+        if self.view is not None and self.view.plain_topic(topic) is None:
+            return False
         return self.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def sees_id(self, stored: str) -> bool:
+        """Whether a group, transaction or router is of the namespace that the request is about."""
+        return (self.view or view_of(DEFAULT)).plain_id(stored) is not None
 
     # Answering
 

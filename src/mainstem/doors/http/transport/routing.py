@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.routes import Route
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import Refusal
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ Handler = Callable[["HttpRequest"], Awaitable["Response | Stream | Push"]]
 
 
 _PATHS_KEPT = 4096
+IDS = ("group", "router", "transaction")  # parameters that are stored with the namespace before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,10 @@ class Routes:
                     headers=((b"allow", allowed.encode()),),
                 )
             values = [_decoded(s) for s, fixed in zip(segments, shape, strict=True) if fixed is None]
-            return endpoint, dict(zip(self._names[shape], values, strict=True))
+            parameters = dict(zip(self._names[shape], values, strict=True))
+            if any(ID_SEPARATOR in parameters.get(name, "") for name in IDS):
+                raise Refusal(400, "invalid_request", "names cannot contain U+001F")
+            return endpoint, parameters
         raise Refusal(404, "not_found", "there is nothing at this path")
 
 
