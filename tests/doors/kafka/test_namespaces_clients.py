@@ -202,7 +202,8 @@ def test_equal_transactional_ids_do_not_fence_each_other(server: TwoNamespaces, 
         until = time.monotonic() + WAIT_S
         while message is None and time.monotonic() < until:
             message = consumer.poll(0.2)
-        assert message is not None and message.error() is None
+        assert message is not None
+        assert message.error() is None
         producer.begin_transaction()
         producer.produce(f"{topic}-out", f"out {message.value().decode()}")
         producer.send_offsets_to_transaction(

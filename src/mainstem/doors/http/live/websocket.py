@@ -144,18 +144,17 @@ class Socket:
             case "ping":
                 self._reply(b"pong", head, b'"ts":%d' % self._context.broker.clock.now_ms())
             case "subscribe":
-                await self._subscribe(head, self._decoded(Subscribe, body))
+                await self._subscribe(head, self._qualified(decoded(decoder_of(Subscribe), body)))
             case "unsubscribe":
-                self._unsubscribe(head, self._decoded(Unsubscribe, body))
+                self._unsubscribe(head, self._qualified(decoded(decoder_of(Unsubscribe), body)))
             case "publish":
-                await self._publish(head, self._decoded(Publish, body), body)
+                await self._publish(head, self._qualified(decoded(decoder_of(Publish), body)), body)
             case _:
                 known = "subscribe, unsubscribe, publish, ping"
                 self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
 
-    def _decoded(self, kind: type[T], body: bytes) -> T:
+    def _qualified(self, command: T) -> T:
         """A command, with full names."""
-        command = decoded(decoder_of(kind), body)
         return command if self._view is None else qualified(self._view, command)
 
     def _name(self, topic: str) -> str:
