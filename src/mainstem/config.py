@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from mainstem import limits, values
-from mainstem.address import Address
+from mainstem.address import Address, parse_listener, parse_listeners
 from mainstem.errors import InvalidConfig
 
 T = TypeVar("T")
@@ -44,12 +44,17 @@ def _one_of(*choices: str) -> ValueKind[str]:
     return ValueKind("|".join(choices), values.one_of(*choices))
 
 
-def _address_or_off(text: str) -> Address | None:
-    return None if text == "off" else Address.parse(text)
+def _listener_or_off(text: str) -> Address | None:
+    return None if text == "off" else parse_listener(text)
+
+
+def _listeners_or_off(text: str) -> tuple[Address, ...]:
+    return () if text == "off" else parse_listeners(text)
 
 
 _PATH = ValueKind("PATH", values.path)
-_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
+_LISTENER = ValueKind("HOST:PORT[,namespace=NS]|off", _listener_or_off, absent="off")
+_LISTENERS = ValueKind("HOST:PORT[,namespace=NS];…|off", _listeners_or_off, absent="off")
 _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
@@ -71,13 +76,18 @@ class Config:
     """The table of settings: name, type, text form, help, default."""
 
     data_dir: Annotated[Path, _PATH, "Directory that holds the log."] = Path("data")
-    http: Annotated[Address | None, _ADDRESS, "Address of the HTTP door (port 0: any free port)."] = _HTTP
-    text: Annotated[Address | None, _ADDRESS, "Address of the text door (port 0: any free port)."] = _TEXT
-    kafka: Annotated[Address | None, _ADDRESS, "Address of the Kafka door (port 0: any free port)."] = _KAFKA
+    http: Annotated[Address | None, _LISTENER, "Address of the HTTP door (port 0: any free port)."] = _HTTP
+    text: Annotated[Address | None, _LISTENER, "Address of the text door (port 0: any free port)."] = _TEXT
+    kafka: Annotated[
+        tuple[Address, ...],
+        _LISTENERS,
+        "Addresses of the Kafka door (port 0: any free port), one for each namespace that has its own.",
+    ] = (_KAFKA,)
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
-        "Address that Kafka clients use for this broker; none: the address of the door.",
+        "Address that Kafka clients use for this broker; none: the address that it listens on. A listener can have "
+        "its own: HOST:PORT,advertise=HOST:PORT.",
     ] = None
     ports_file: Annotated[
         Path | None, _PATH, "When ready, write a JSON map from each door to its address to this file."
@@ -322,6 +332,8 @@ class Setting:
             return "(set)" if value else ""
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ";".join(map(str, value)) or self.kind.absent
         return self.kind.absent if value is None else str(value)
 
 

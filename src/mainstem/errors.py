@@ -43,6 +43,7 @@
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
     │   ├── NamespaceExists
     │   ├── NamespaceNotEmpty       the namespace to drop contains tables
+    │   ├── NamespaceInUse          the namespace to delete contains topics
     │   ├── TableExists
     │   ├── TableIncompatible       the declared columns contradict the table
     │   ├── TableChanged            another commit to the table came first
@@ -77,6 +78,7 @@
     ├── DataLost                    records were gone before a Spark query read them
     ├── Unavailable                 temporary: the same call may succeed later
     │   ├── Throttled               a named limit of this server is reached
+    │   │   └── CapacityReached     a limit on what the server or a namespace holds: it does not pass by itself
     │   ├── Unreachable             the server at the URL does not respond in time
     │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
@@ -221,6 +223,12 @@ class CredentialNotFound(NotFound):
         super().__init__(f"user {user[:64]!r} has no SCRAM credentials of that kind")
 
 
+class ApiKeyNotFound(NotFound):
+    def __init__(self, id: str) -> None:
+        super().__init__(f"API key {id[:64]!r} does not exist")
+        self.id = id
+
+
 class Rejected(MainstemError):
     """The ledger rejected the command; the result is the same on every broker."""
 
@@ -292,6 +300,14 @@ class NamespaceExists(Rejected):
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
+
+
+class NamespaceInUse(Rejected):
+    def __init__(self, namespace: str, topics: int) -> None:
+        super().__init__(
+            f"namespace {namespace[:64]!r} has {topics} topics: delete them first, or force their deletion"
+        )
+        self.namespace = namespace
 
 
 class TableExists(Rejected):
@@ -482,6 +498,10 @@ class Throttled(Unavailable):
         super().__init__(message)
         self.limit = limit
         self.bound = bound
+
+
+class CapacityReached(Throttled):
+    """A limit on what the server or a namespace holds. It does not pass by itself."""
 
 
 class Unreachable(Unavailable):

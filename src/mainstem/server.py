@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 from mainstem import events, heap, limits, tracing
-from mainstem.address import Address
+from mainstem.address import Address, listener_name
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.http.transport.auth import parse_keys
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
@@ -91,6 +90,8 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
     lake: LakeChild | None = None
     try:
         for name, door, address in _doors(config, broker):
+            if address.namespace:
+                await broker.namespaces.create(address.namespace, exist_ok=True)
             bound = await _start(name, door, address)
             started[name] = door
             ports[name] = str(bound)
@@ -111,8 +112,9 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         if lake is not None:
             await lake.stop()  # first, so that it can release its leases
         # Doors drain concurrently, within one timeout.
-        cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in started.values()))
-        for name, count in zip(started, cut_off, strict=True):
+        doors = {door: name for name, door in reversed(started.items())}
+        cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in doors))
+        for name, count in zip(doors.values(), cut_off, strict=True):
             if count:
                 _log.warning("connections cut off", door=name, count=count, after_s=limits.SHUTDOWN_DRAIN_S)
         _delete_ports_file(config.ports_file)
@@ -158,7 +160,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     http = _http_door(config, broker) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
-    if config.kafka is not None:
+    if config.kafka:
         kafka = KafkaDoor(
             broker,
             broker_id=broker.log.broker,
@@ -177,7 +179,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             ),
             security=kafka_security(config),
         )
-        doors.append(("kafka", kafka, config.kafka))
+        doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:
             http.context.published.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
@@ -188,7 +190,6 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
 def _http_door(config: Config, broker: Broker) -> HttpDoor:
     return HttpDoor(
         broker,
-        keys=parse_keys(config.api_keys),
         bounds=HttpLimits(
             inflight_per_key=config.max_inflight_per_key,
             body_bytes=config.max_body_bytes,
@@ -223,8 +224,8 @@ async def _start(name: str, door: Door, address: Address) -> Address:
     except OSError as error:
         reason = _BIND_REASONS.get(error.errno or 0, error.strerror or str(error))
         raise CannotListen(
-            f"the {name} door cannot listen on {address}: {reason}; give another address with --{name}, "
-            f"or turn the door off with --{name} off"
+            f"the {name} door cannot listen on {address}: {reason}; give another address with "
+            f"--{name.partition(':')[0]}, or turn the door off with --{name.partition(':')[0]} off"
         ) from None
     _log.info("listening", door=name, address=bound)
     if not bound.loopback and not getattr(door, "authenticates", False):

@@ -238,4 +238,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "BumpGeneration": 151,
         "ChangeConsumerGroup": 152,
         "ForgetConsumerGroup": 153,
+        "AddNamespace": 170,
+        "AlterNamespace": 171,
+        "RemoveNamespace": 172,
     }

@@ -133,10 +133,13 @@ GOLDEN = {
         "36a27337"
     ),
     "ForgetConsumerGroup": "93cc99a2733102",
+    "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
+    "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
+    "RemoveNamespace": "92ccaca27331",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000085ea62fa9bbfb542390a2e10fb891ca70d2f65637a6fa8e3"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000c39c1e6bb4c2ec7310705072a0bf79aaeacbdfa0f487aaaf"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -18,10 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
+from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
@@ -45,9 +46,20 @@ class Appended(NamedTuple):  # one for every append, where a frozen dataclass co
 
 class Appends:
     def __init__(
-        self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        transactions: TransactionService,
+        namespaces: NamespaceService,
+        *,
+        total_bytes_max: int,
     ) -> None:
         self._columns = log.ledger.streams
+        self._ledger = log.ledger
+        self._namespaces = namespaces
+        self._byte_limits = log.ledger.namespaces.byte_limits
+        self._total_bytes_max = total_bytes_max  # 0: unlimited
         self._producers = log.ledger.producers
         self._clock = clock
         self._streams = streams
@@ -58,11 +70,23 @@ class Appends:
         """Put checked batches in line: what is appended later comes later in the log.
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
+        if self._byte_limits or self._total_bytes_max:
+            self._check_room(topic, request.size)
         recompression = self._recompression
         if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
             self._streams.store(request.stream).append(request, waiter)
         else:
             recompression.append(request, topic.config, waiter)
+
+    def _check_room(self, topic: Topic, size: int) -> None:
+        """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""
+        bound = self._total_bytes_max
+        if bound and self._ledger.streams.total_bytes() + size > bound:
+            raise CapacityReached(
+                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
+            )
+        if topic.namespace in self._byte_limits:
+            self._namespaces.check_bytes(topic.namespace, size)
 
     def batches(
         self,

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.authentication import Authentication
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.rules import Access
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
@@ -20,6 +23,7 @@ from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
+from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
@@ -77,6 +81,7 @@ class BrokerOptions:
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    access: AccessOptions = field(default_factory=AccessOptions)
     accept_missing: bool = False  # record what missing files held as lost, for good
     lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
@@ -112,17 +117,25 @@ class Broker:
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
-        self.appends = Appends(log, clock, self.streams, self.transactions)
+        self.namespaces = NamespaceService(log, options.default_config)
+        self.appends = Appends(
+            log,
+            clock,
+            self.streams,
+            self.transactions,
+            self.namespaces,
+            total_bytes_max=options.total_bytes_max,
+        )
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
+        self.access = Access(self.security, options.access)
+        self.authentication = Authentication(self.security, options.access, clock)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
-        self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
+        self._topics = TopicService(log, clock, random, self.namespaces, topics_max=options.topics_max)
         self.activity = Activity(clock)
         self.states = PartitionSummaries(log, clock)
-        self.writes = WriteService(
-            log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
-        )
+        self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock, self.streams)
         self.deletes = DeleteService(log, clock, self.streams)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
-from mainstem.ledger.topics import DEFAULT_NAMESPACE, Topic
+from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.read.extents import ReadChunk
 from mainstem.log.read.views import View
@@ -57,7 +57,7 @@ class StreamService:
         return self._stores.durable if self._columns.plain[stream] else self._stores.of(stream)
 
     def get(self, name: str) -> Topic | None:
-        return self._topics.names.get((DEFAULT_NAMESPACE, name))
+        return self._topics.names.get(name) or self._topics.get(name)
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._topics.ids.get(topic_id)

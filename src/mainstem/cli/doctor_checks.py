@@ -101,7 +101,11 @@ def disk(directory: Path) -> Iterator[Finding]:
 
 def ports(config: Config) -> Iterator[Finding]:
     """Check whether the addresses of the doors are free, and which process uses them."""
-    for door, address in (("http", config.http), ("text", config.text), ("kafka", config.kafka)):
+    for door, address in (
+        ("http", config.http),
+        ("text", config.text),
+        *(("kafka", listener) for listener in config.kafka or (None,)),
+    ):
         about = f"{door} door"
         if address is None:
             yield Finding("note", about, "disabled")
@@ -124,7 +128,7 @@ def ports(config: Config) -> Iterator[Finding]:
 def advertised(config: Config) -> Iterator[Finding]:
     """Check that the advertised address works."""
     about = "advertised address"
-    address = config.kafka_advertise or _advertised_for_wildcard(config.kafka)
+    address = config.kafka_advertise or _advertised_for_wildcard(config.kafka[0] if config.kafka else None)
     if address is None:
         return
     advice = "set --kafka-advertise HOST:PORT to the address that clients use for this machine"
@@ -135,7 +139,7 @@ def advertised(config: Config) -> Iterator[Finding]:
         return
     if listens(address):
         yield Finding("ok", about, f"{address} responds")
-    elif config.kafka is not None and config.kafka.port and listens(config.kafka):
+    elif any(listener.port and listens(listener) for listener in config.kafka):
         yield Finding("problem", about, f"the Kafka door is up, but {address} does not respond", advice)
     else:
         yield Finding(

@@ -273,9 +273,9 @@ def _hash(group: str, stream: int, cursor: Cursor) -> int:
 
 
 def _bad_group(group: str) -> InvalidName | None:
-    if 1 <= len(group) <= limits.NAME_CHARS_MAX:
+    if 1 <= len(group) <= limits.ID_CHARS_MAX:
         return None
-    return InvalidName(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
+    return InvalidName(f"a group name has 1 to {limits.ID_CHARS_MAX} characters, not {len(group)}")
 
 
 def _too_many() -> LimitReached:

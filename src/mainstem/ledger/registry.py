@@ -8,6 +8,7 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from mainstem.ledger.access_rules import AccessRules
+from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
 from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.consumer_groups import ConsumerGroups
@@ -18,6 +19,7 @@ from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.repacked_objects import RepackedObjects
@@ -41,6 +43,7 @@ class Sections:
     attribute of the ledger and the key in a checkpoint."""
 
     streams: Streams
+    namespaces: Namespaces
     topics: Topics
     producers: Producers
     idempotency: IdempotencyKeys
@@ -64,6 +67,7 @@ class Sections:
     access_rules: AccessRules
     client_quotas: ClientQuotas
     reports: Reports
+    api_keys: ApiKeys
 
 
 class Registry:

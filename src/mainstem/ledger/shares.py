@@ -354,8 +354,8 @@ class Shares(Section[list[ShareState]]):
     @applies(OpenShare)
     def open(self, command: OpenShare, now: Moment) -> SharesChanged | MainstemError:
         group = command.group
-        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
-            return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
+        if not 1 <= len(group) <= limits.ID_CHARS_MAX:
+            return InvalidInput(f"a group name has 1 to {limits.ID_CHARS_MAX} characters, not {len(group)}")
         for stream, offset in command.starts:
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)

@@ -1,4 +1,6 @@
-"""Topics: their names, ids and streams. Stream numbers are dense and never reused."""
+"""Topics: their names, ids and streams. Stream numbers are dense and never reused.
+
+A topic is named by its full name: `orders` in the default namespace, `acme/shop/orders` in another (namespaces.py)."""
 
 from __future__ import annotations
 
@@ -8,22 +10,29 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.errors import InvalidConfig, InvalidInput, InvalidName, LimitReached, TopicExists, TopicNotFound
+from mainstem.errors import (
+    InvalidConfig,
+    InvalidInput,
+    InvalidName,
+    LimitReached,
+    NamespaceNotFound,
+    TopicExists,
+    TopicNotFound,
+)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.namespaces import DEFAULT, Namespaces, bad_namespace, qualify, split
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
-DEFAULT_NAMESPACE = "default"
-
 
 class CreateTopic(Command, frozen=True, tag=1):
-    name: str
+    name: str  # within its namespace
     topic_id: bytes  # 16 random bytes, so that a recreated topic is a different topic
     partitions: int
     config: TopicConfig
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = DEFAULT
 
 
 class DeleteTopic(Command, frozen=True, tag=2):
@@ -43,6 +52,7 @@ class AddPartitions(Command, frozen=True, tag=4):
 
 
 TOPIC_ID_BYTES = 16
+_DEFAULT_PREFIX = f"{DEFAULT}/"
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 
@@ -51,7 +61,7 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 class Topic:
     topic_id: bytes
     namespace: str
-    name: str
+    name: str  # full name
     streams: tuple[int, ...]  # stream number by partition
     config: TopicConfig
     created_ms: int  # ledger time
@@ -59,6 +69,16 @@ class Topic:
     @property
     def partitions(self) -> int:
         return len(self.streams)
+
+    @property
+    def full_name(self) -> str:
+        """The name that is unique in the log; `name` is the same."""
+        return self.name
+
+    @property
+    def plain_name(self) -> str:
+        """The name within its namespace."""
+        return split(self.name)[1]
 
 
 class TopicDeletedEvent(NamedTuple):
@@ -76,13 +96,14 @@ class PartitionsAdded(NamedTuple):
 class Topics(Section[list[Topic]]):
     """The topics that exist. Commands return the topic, or the error that rejects them."""
 
-    requires = (Streams,)
+    requires = (Streams, Namespaces)
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, namespaces: Namespaces) -> None:
         self._streams = streams
-        self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash)
+        self._namespaces = namespaces
+        self._by_name: Keyed[str, Topic] = Keyed(_hash)
         self._by_id: dict[bytes, Topic] = {}
-        self.names: Mapping[tuple[str, str], Topic] = self._by_name.rows  # by namespace and name
+        self.names: Mapping[str, Topic] = self._by_name.rows  # by full name
         self.ids: Mapping[bytes, Topic] = self._by_id
         self._owner: dict[int, bytes] = {}
 
@@ -90,14 +111,17 @@ class Topics(Section[list[Topic]]):
         return len(self._by_id)
 
     def __contains__(self, name: object) -> bool:
-        return (DEFAULT_NAMESPACE, name) in self._by_name
+        return name in self._by_name
 
     def __iter__(self) -> Iterator[Topic]:
-        """By namespace and name."""
+        """By full name."""
         return iter(self._by_name)
 
-    def get(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Topic | None:
-        return self._by_name.get((namespace, name))
+    def get(self, full_name: str) -> Topic | None:
+        found = self._by_name.get(full_name)
+        if found is None and full_name.startswith(_DEFAULT_PREFIX):
+            return self._by_name.get(full_name.removeprefix(_DEFAULT_PREFIX))
+        return found
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
@@ -109,7 +133,7 @@ class Topics(Section[list[Topic]]):
 
     def refusal(
         self, command: CreateTopic | AlterTopic | AddPartitions
-    ) -> InvalidInput | TopicExists | TopicNotFound | LimitReached | None:
+    ) -> InvalidInput | TopicExists | TopicNotFound | NamespaceNotFound | LimitReached | None:
         """Why a command would be rejected if it were applied now, or None."""
         match command:
             case CreateTopic():
@@ -120,13 +144,16 @@ class Topics(Section[list[Topic]]):
                 return self._bad_growth(command)
 
     @applies(CreateTopic)
-    def create(self, command: CreateTopic, now: Moment) -> Topic | InvalidInput | TopicExists | LimitReached:
+    def create(
+        self, command: CreateTopic, now: Moment
+    ) -> Topic | InvalidInput | TopicExists | NamespaceNotFound | LimitReached:
         refusal = self._bad_creation(command)
         if refusal:
             return refusal
         numbers = self._streams.open(command.partitions, command.config)
+        full_name = qualify(command.namespace, command.name)
         topic = Topic(
-            command.topic_id, command.namespace, command.name, tuple(numbers), command.config, now.time_ms
+            command.topic_id, command.namespace, full_name, tuple(numbers), command.config, now.time_ms
         )
         self.put(topic)
         return topic
@@ -136,7 +163,8 @@ class Topics(Section[list[Topic]]):
         topic = self._by_id.pop(command.topic_id, None)
         if topic is None:
             return TopicNotFound(command.topic_id.hex())
-        self._by_name.pop((topic.namespace, topic.name))
+        self._by_name.pop(topic.name)
+        self._namespaces.count(topic.namespace, -1, -len(topic.streams))
         for stream in topic.streams:
             del self._owner[stream]
             self._streams.close(stream)
@@ -171,7 +199,12 @@ class Topics(Section[list[Topic]]):
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace it."""
-        self._by_name.put((topic.namespace, topic.name), topic)
+        before = self._by_id.get(topic.topic_id)
+        if before is None:
+            self._namespaces.count(topic.namespace, 1, len(topic.streams))
+        else:
+            self._namespaces.count(topic.namespace, 0, len(topic.streams) - len(before.streams))
+        self._by_name.put(topic.name, topic)
         self._by_id[topic.topic_id] = topic
         self._owner.update((stream, topic.topic_id) for stream in topic.streams)
 
@@ -192,15 +225,19 @@ class Topics(Section[list[Topic]]):
 
     # Checks
 
-    def _bad_creation(self, command: CreateTopic) -> InvalidInput | TopicExists | LimitReached | None:
+    def _bad_creation(
+        self, command: CreateTopic
+    ) -> InvalidInput | TopicExists | NamespaceNotFound | LimitReached | None:
         refusal = _bad_name(command) or _bad_config(command.config) or _bad_partitions(command.partitions)
         if refusal:
             return refusal
         if len(command.topic_id) != TOPIC_ID_BYTES:
             return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
-        if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
-            return TopicExists(command.name)
-        full = self._by_name.refusal((command.namespace, command.name), limits.TOPICS_MAX, "topics")
+        full_name = qualify(command.namespace, command.name)
+        if full_name in self._by_name or command.topic_id in self._by_id:
+            return TopicExists(full_name)
+        refused = self._namespaces.refuses_topic(command.namespace, command.partitions)
+        full = refused or self._by_name.refusal(full_name, limits.TOPICS_MAX, "topics")
         if full is not None:
             return full
         return None if self._streams.room(command.partitions) else _out_of_numbers()
@@ -223,7 +260,9 @@ class Topics(Section[list[Topic]]):
             return InvalidConfig(
                 f"topic {topic.name!r} has {len(topic.streams)} partitions and cannot have {command.total}"
             )
-        return None if self._streams.room(more) else _out_of_numbers()
+        if not self._streams.room(more):
+            return _out_of_numbers()
+        return self._namespaces.refuses_partitions(topic.namespace, more) if more else None
 
 
 def _hash(topic: Topic) -> int:
@@ -233,7 +272,7 @@ def _hash(topic: Topic) -> int:
 
 
 def _bad_name(command: CreateTopic) -> InvalidName | None:
-    return bad_name(command.name) or bad_name(command.namespace)
+    return bad_name(command.name) or bad_namespace(command.namespace)
 
 
 def _bad_partitions(partitions: int) -> InvalidConfig | None:

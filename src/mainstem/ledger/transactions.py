@@ -589,8 +589,8 @@ def _phase_of(command: EndTransaction) -> TransactionPhase:
 
 def _bad_group(one: Transaction, group: str) -> InvalidInput | LimitReached | None:
     """Why a group's offsets cannot join the present or next transaction, or None."""
-    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
-        return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
+    if not 1 <= len(group) <= limits.ID_CHARS_MAX:
+        return InvalidInput(f"a group name has 1 to {limits.ID_CHARS_MAX} characters")
     if one.open and group not in one.offsets and len(one.offsets) >= TRANSACTION_GROUPS_MAX:
         return LimitReached(f"a transaction has at most {TRANSACTION_GROUPS_MAX} groups")
     return None

@@ -29,6 +29,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.table import Table
 from mainstem.ledger.tables import (
+    DEFAULT_NAMESPACE,
     CommitTables,
     CreateNamespace,
     CreateTable,
@@ -47,6 +48,7 @@ from mainstem.tables import table_metadata
 from mainstem.tables.table_metadata import Changed, TableUpdates
 
 __all__ = [
+    "DEFAULT_NAMESPACE",
     "FOLDER",
     "TOPIC_SUFFIX",
     "Catalog",

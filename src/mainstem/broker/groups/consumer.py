@@ -30,6 +30,7 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.settings import ConsumerSettings
 from mainstem.broker.groups.subscription import matching
 from mainstem.broker.groups.timers import Timer, Timers
+from mainstem.broker.namespaces import split_id
 from mainstem.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -368,7 +369,7 @@ class ConsumerGroup:
         """The number of partitions of each subscribed topic."""
         topics = self._topics()
         patterns = {member.pattern for member in self.members.values() if member.pattern}
-        matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
+        matched = {pattern: self._matching(pattern) for pattern in patterns}
         # Unchanged values stay the same object: many members share them, and identity makes comparisons fast.
         self._matched = {
             pattern: before if (before := self._matched.get(pattern)) == now else now
@@ -398,8 +399,13 @@ class ConsumerGroup:
         member.sees, member.rights = beat.sees, beat.rights
         return not same and self._found_by(member) != member.found
 
-    def _names(self) -> list[str]:
-        return [topic.name for topic in self._topics()]
+    def _matching(self, pattern: str) -> frozenset[str]:
+        """The full names of the topics in the group's namespace whose plain names match."""
+        namespace = split_id(self.name)[0]
+        full_names = {
+            topic.plain_name: topic.name for topic in self._topics() if topic.namespace == namespace
+        }
+        return frozenset(full_names[name] for name in matching(pattern, full_names))
 
 
 def _missed_last_response(member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:

@@ -26,6 +26,7 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.registry import Group, GroupRegistry
 from mainstem.broker.groups.subscription import subscribed_topics
 from mainstem.broker.groups.timers import Timers
+from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.share.group import ShareGroup
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import (
@@ -447,9 +448,10 @@ class Groups:
         if self._closed:
             raise Closed("the broker is stopping: find the group's coordinator again")
         _check_not_own(group)
-        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+        plain = split_id(group)[1]
+        if not 1 <= len(plain) <= limits.NAME_CHARS_MAX:
             raise InvalidGroupName(
-                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(plain)}"
             )
         self.check_coordinator(group)
 
@@ -534,10 +536,13 @@ class Groups:
             return
         if group.protocol_type != ConsumerGroup.protocol_type:
             raise GroupNotEmpty(name)
+        names = {topic}
+        if split(topic)[0] == split_id(name)[0]:
+            names.add(split(topic)[1])  # what members call a topic of their namespace
         for member in group.members.values():
             for _, metadata in member.protocols:
                 told = subscribed_topics(metadata)
-                if told is None or topic in told:
+                if told is None or not names.isdisjoint(told):
                     raise GroupSubscribed(name, topic)
 
     def _start_expiring(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mainstem.broker.append import AppendRequest, promise, sized
+from mainstem.broker.namespaces import split, within
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import MainstemError, Rejected
@@ -52,7 +53,7 @@ class DeadLetters:
         self._moving.pop(stream, None)
 
     async def _move_all(self, topic: Topic, stream: int) -> None:
-        target = topic.config.dead_letter
+        target = topic.config.dead_letter and within(topic.namespace, topic.config.dead_letter)
         while target is not None:
             queues, number = self._log.streams.of(stream).queue(stream)
             leases = queues.leases(number)
@@ -119,7 +120,7 @@ def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
         if header == META and content is not None:
             meta = meta_object(content)
             break
-    meta["$dead_letter_from"] = name
+    meta["$dead_letter_from"] = split(name)[1]  # it is in the namespace of the dead letters
     meta["$dead_letter_deliveries"] = str(deliveries)
     meta["$dead_letter_src_seq"] = str(record.offset + 1)
     others = tuple((header, content) for header, content in record.headers if header != META)

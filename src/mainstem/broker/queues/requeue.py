@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.namespaces import within
 from mainstem.broker.queues.dead_letters import META
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.streams import stream_of
@@ -52,7 +53,7 @@ async def requeue(
         if record is None:
             continue
         origin, headers = _returned(record)
-        target = queue or origin
+        target = queue or (origin and within(topic.namespace, origin))
         if target is None or not allowed(target):
             continue
         moved[record.offset] = target, await _append(broker, topic, target, record, headers)

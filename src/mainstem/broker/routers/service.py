@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.broker.cluster.service import Cluster
+from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.routers.copying import RouterCopier
 from mainstem.broker.routers.tag_matching import Match
@@ -396,13 +397,13 @@ class RouterService:
 
 
 def _check_names(name: str, settings: RouterSettings) -> None:
-    if not valid_router_name(name):
+    if not valid_router_name(split_id(name)[1]):
         raise InvalidName(
             f"invalid router name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : > -, "
             "starting with a letter or digit"
         )
     for topic in (settings.source, settings.dest):
-        if not valid_name(topic):
+        if not valid_name(split(topic)[1]):
             raise InvalidName(f"invalid topic name {topic[:64]!r}")
     if settings.source == settings.dest:
         raise InvalidInput("a router needs two different topics: source and dest are the same")

@@ -11,9 +11,10 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.namespaces import NamespaceService, qualify, split
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
-from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
+from mainstem.errors import CapacityReached, InvalidConfig, InvalidName, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
 from mainstem.log.log import Log
@@ -24,12 +25,12 @@ __all__ = ["Topic", "TopicConfig", "TopicService"]
 
 class TopicService:
     def __init__(
-        self, log: Log, clock: Clock, random: Random, default_config: TopicConfig, *, topics_max: int
+        self, log: Log, clock: Clock, random: Random, namespaces: NamespaceService, *, topics_max: int
     ) -> None:
         self._log = log
         self._clock = clock
         self._random = random
-        self._default_config = default_config
+        self._namespaces = namespaces
         self._topics_max = topics_max  # 0: the ledger's own limit
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
@@ -53,18 +54,21 @@ class TopicService:
     async def create(
         self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
     ) -> Topic:
-        _check_name(name)
+        namespace, plain = split(name)
+        _check_name(plain)
         existing = self._log.ledger.topics.get(name)
         if existing is not None and exist_ok:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
             return existing
-        config = config or self._default_config
+        if existing is None:
+            self._check_room()
+        config = config or self._namespaces.default_config(name)
         self._check_class(config)
-        command = CreateTopic(name, self._random.token(16), partitions, config)
+        command = CreateTopic(plain, self._random.token(16), partitions, config, namespace)
         if dry_run:
             self._check_command(command)
-            return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
+            return Topic(command.topic_id, namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
             return await self._create(command)
         except TopicExists:
@@ -73,27 +77,33 @@ class TopicService:
             raise
 
     async def _create(self, command: CreateTopic) -> Topic:
+        name = qualify(command.namespace, command.name)
         creation = asyncio.ensure_future(self._log.propose(command))
-        if self._creating.setdefault(command.name, creation) is creation:
-            creation.add_done_callback(lambda _: self._creating.pop(command.name))
+        if self._creating.setdefault(name, creation) is creation:
+            creation.add_done_callback(lambda _: self._creating.pop(name))
         return cast(Topic, await asyncio.shield(creation))
 
     async def make(self, name: str, config: TopicConfig) -> Topic:
-        if not valid_name(name):
+        if not valid_name(split(name)[1]):
             raise InvalidName(
                 f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
                 "and . _ : -, starting with a letter or digit"
             )
+        partitions = self._namespaces.default_partitions(name)
+        return await self.create(name, partitions=partitions, config=config, exist_ok=False, dry_run=False)
+
+    def _check_room(self) -> None:
         bound = self._topics_max
-        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the maximum of this server")
-        return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
+        if bound and len(self._log.ledger.topics) >= bound:
+            raise CapacityReached(
+                "max_topics", bound, f"there are {bound} topics, the maximum of this server"
+            )
 
     async def find_or_create(self, name: str) -> Topic:
         """The source or destination of a router, created if it does not exist."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
-        config = msgspec.structs.replace(self._default_config, durability="disk")
+        config = msgspec.structs.replace(self._namespaces.default_config(name), durability="disk")
         try:
             return await self.make(name, config)
         except TopicExists:  # another request was first

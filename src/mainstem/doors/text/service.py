@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.doors.text import status
+from mainstem.doors.text.caller import TextCaller
 from mainstem.doors.text.requests import (
+    AuthRequest,
     GetRequest,
     MetricsRequest,
     PutRequest,
@@ -23,6 +28,9 @@ from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, i
 
 OK = b"OK"
 EMPTY = b"EMPTY"
+FORBIDDEN = b"ERR forbidden"
+_ERROR = b"ERR "
+_AUTHENTICATION_REQUIRED = b"ERR authentication required"
 
 _BATCH_OVERHEAD_BYTES = 61  # the header of a record batch
 _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key and headers
@@ -31,48 +39,82 @@ _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key 
 class TextService:
     """Serves runs of requests. One for all connections of a door."""
 
-    def __init__(self, broker: Broker, node: status.SegmentLeader) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        node: status.SegmentLeader,
+        *,
+        insecure: bool = False,
+        view: NamespaceView | None = None,
+    ) -> None:
         self._broker = broker
+        self._view = view
+        self._insecure = insecure
         self._node = node
 
-    async def answer(self, run: Sequence[Request]) -> list[bytes]:
+    def caller(self, host: str) -> TextCaller:
+        """For a new connection."""
+        return TextCaller(self._broker, host, insecure=self._insecure, view=self._view)
+
+    async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         """One answer a request, in order. A run is what `next_run` gives."""
+        view = caller.view
+        if view is None:
+            return await self._answer(run, caller)
+        answers = await self._answer([_qualified(view, request) for request in run], caller)
+        return [
+            view.text(answer.decode()).encode() if answer.startswith(_ERROR) else answer for answer in answers
+        ]
+
+    async def _answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         first = run[0]
-        if isinstance(first, PutRequest):
-            answers = await self._put_all(cast("Sequence[PutRequest]", run))
+        if isinstance(first, AuthRequest):
+            answers = [OK if await caller.authenticate(first) else FORBIDDEN]
+        elif caller.principal is None and not (isinstance(first, RequestRefused) and first.closes):
+            answers = [_AUTHENTICATION_REQUIRED] * len(run)
+        elif isinstance(first, PutRequest):
+            answers = await self._put_all(cast("Sequence[PutRequest]", run), caller)
         elif isinstance(first, GetRequest):
-            answers = await self._get(first.topic, len(run))
+            answers = [FORBIDDEN] * len(run)
+            if caller.may(Operation.READ, first.topic):
+                answers = await self._get(first.topic, len(run))
         else:
-            answers = [await self._serve_one(first)]
+            answers = [await self._serve_one(first, caller)]
         invariant(len(answers) == len(run), "every request has one answer")
         return answers
 
-    async def _serve_one(self, request: Request) -> bytes:
+    async def _serve_one(self, request: Request, caller: TextCaller) -> bytes:
         try:
             match request:
                 case RequestRefused(answer):
                     return answer
                 case RegisterRequest(topic):
-                    await self._broker.create_topic(topic, exist_ok=True)
+                    known = self._broker.streams.get(topic) is not None
+                    if not (caller.may(Operation.DESCRIBE, topic) if known else caller.may_create(topic)):
+                        return FORBIDDEN
+                    partitions = self._broker.namespaces.default_partitions(topic)
+                    await self._broker.create_topic(topic, partitions=partitions, exist_ok=True)
                     return OK
                 case StateRequest(topic):
+                    if not caller.may(Operation.DESCRIBE, topic):
+                        return FORBIDDEN
                     return status.topic_state(self._broker, self._node, topic)
                 case MetricsRequest():
                     return status.metrics(self._broker, self._node)
-                case PutRequest() | GetRequest():
-                    invariant(False, "PUT and GET are served as runs")
+                case PutRequest() | GetRequest() | AuthRequest():
+                    invariant(False, "PUT, GET and AUTH are served as runs")
         except MainstemError as error:
             return refusal(error)
         return OK
 
-    async def _put_all(self, puts: Sequence[PutRequest]) -> list[bytes]:
+    async def _put_all(self, puts: Sequence[PutRequest], caller: TextCaller) -> list[bytes]:
         """One append a topic, all at once: the order inside each topic is that of the connection."""
         by_topic: dict[str, list[int]] = {}
         for index, put in enumerate(puts):
             by_topic.setdefault(put.topic, []).append(index)
         served = await asyncio.gather(
             *(
-                self._put(topic, [puts[index].payload for index in indexes])
+                self._put(topic, [puts[index].payload for index in indexes], caller)
                 for topic, indexes in by_topic.items()
             )
         )
@@ -82,8 +124,10 @@ class TextService:
                 answers[index] = answer
         return answers
 
-    async def _put(self, topic: str, payloads: list[bytes]) -> list[bytes]:
+    async def _put(self, topic: str, payloads: list[bytes], caller: TextCaller) -> list[bytes]:
         """Small batches, under way together: the commit is shared, and a GET need not unpack a large one."""
+        if not caller.may(Operation.WRITE, topic):
+            return [FORBIDDEN] * len(payloads)
         try:
             config = self._broker.topic(topic).config
         except MainstemError as error:
@@ -127,6 +171,13 @@ class TextService:
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
         return [b"OK " + (record.value or b"") for record in records]
+
+
+def _qualified(view: NamespaceView, request: Request) -> Request:
+    """A request of a bound client, with the full name of its topic."""
+    if isinstance(request, PutRequest | GetRequest | RegisterRequest | StateRequest):
+        return replace(request, topic=view.topic(request.topic))
+    return request
 
 
 def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:

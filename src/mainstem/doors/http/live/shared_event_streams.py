@@ -28,6 +28,7 @@ class RecordFormat(NamedTuple):
     meta: bool
     data: bool
     trace: bool
+    plain: bool  # topics by their plain names
 
 
 class _RenderedPage(NamedTuple):

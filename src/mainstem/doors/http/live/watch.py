@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.streams import find_stream
@@ -20,7 +21,7 @@ from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, event_id
 from mainstem.doors.http.routes.diff import node_set
 from mainstem.doors.http.transport.errors import Refusal, invalid
-from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, tombstone_data
+from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, shown, tombstone_data
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
@@ -41,21 +42,21 @@ async def post_watch(request: HttpRequest) -> Response:
     if not 1 <= len(body.topics) <= WATCH_TOPICS_MAX:
         raise invalid(f"watch 1 to {WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
-        request.require_name(name)
+        request.require_topic(name, Operation.READ)
     request.context.live.sessions.check_room()
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
-    shown: dict[str, WatchedTopic] = {}
+    watched: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
         state = await request.broker.states.settled(topic, begin.partition)
         cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
         if begin.partition:
             partitions[topic.name] = begin.partition
-        shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
+        watched[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
     low, high = WATCH_HEARTBEAT_MS_MIN, WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
-        request.key.digest,
+        request.client.id,
         cursors,
         watch_options(body.limit, body.max_batch_bytes, body.node),
         partitions=partitions,
@@ -67,7 +68,7 @@ async def post_watch(request: HttpRequest) -> Response:
     )
     url = f"/v0/watch/{session.wid}"
     ttl_ms = limits.WATCH_SESSION_TTL_MS
-    return reply(WatchStarted(session.wid, url, ttl_ms, shown, request.performance()))
+    return reply(WatchStarted(session.wid, url, ttl_ms, watched, request.performance()))
 
 
 def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
@@ -99,7 +100,9 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     session = live.sessions.find(request.parameters["wid"])
     if session is None:
         raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
-    if session.owner != request.key.digest:
+    if session.owner != request.client.id or not all(
+        request.view is None or request.view.plain_topic(topic) is not None for topic in session.cursors
+    ):
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))
@@ -126,6 +129,7 @@ class WatchStream(Push):
     def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
         self._broker = request.broker
+        self._plain = request.view is not None
         self._session = session
         self._held = held  # what is given back when it ends
         # Its own: another connection of the session may be somewhere else.
@@ -134,7 +138,11 @@ class WatchStream(Push):
         self._ended = False
         self._chorus = self._live.watcher_group(
             RecordFormat(
-                session.include_tags, session.include_meta, session.include_data, session.include_trace
+                session.include_tags,
+                session.include_meta,
+                session.include_data,
+                session.include_trace,
+                self._plain,
             )
         )
         self.heartbeat_s = session.heartbeat_ms / 1000
@@ -195,12 +203,14 @@ class WatchStream(Push):
         frames = b""
         if page.tombstone is not None:
             self._cursors[name] = watch_page.from_seq
-            frames = sse.event(b"tombstone", tombstone_data(watch_page, first=place.first), self._id())
+            frames = sse.event(
+                b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain), self._id()
+            )
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
         if page.count:
             frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(watch_page))
         if watch_page.caught_up and not place.tailing:
-            frames += sse.event(b"caught-up", caught_up_data(watch_page), self._id())
+            frames += sse.event(b"caught-up", caught_up_data(watch_page, plain=self._plain), self._id())
         if frames:
             self._push(frames)
 
@@ -210,7 +220,7 @@ class WatchStream(Push):
     def _forget(self, name: str) -> None:
         self._cursors.pop(name, None)
         self._session.cursors.pop(name, None)
-        self._push(sse.event(b"topic-deleted", deleted_data(name), self._id()))
+        self._push(sse.event(b"topic-deleted", deleted_data(name, plain=self._plain), self._id()))
         if not self._cursors:
             self._live.sessions.remove(self._session)
             self._end()
@@ -219,7 +229,8 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        data = _encode(ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic))
+        name = shown(place.topic, plain=self._plain)
+        data = _encode(ErrorEvent("internal", f"topic {name!r} cannot be read", name))
         self._push(sse.event(b"error", data))
         self._end()
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainstem import limits, tracing
+from mainstem.api.access import Operation
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
-from mainstem.api.routes import Scope
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.routes.matching import parse_match
-from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dead_letter
+from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
@@ -61,7 +61,7 @@ async def write(
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
     if body.config is not None and request.broker.streams.get(topic) is None:
-        request.require(Scope.ADMIN)
+        request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
         check_dead_letter(topic, body.config)
     appending = perf_counter()
@@ -87,7 +87,7 @@ async def _append(
         partition=partition,
         idempotency_key=key,
         create=body.create,
-        config=lambda: applied(body.config or DEFAULT_CONFIG, request.broker.options.default_config),
+        config=lambda: new_config(request.broker, topic, body.config or DEFAULT_CONFIG),
     )
 
 
@@ -124,7 +124,7 @@ def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: floa
         seqs = f'"seqs":[{first}],' if first == last else f'"seqs":{[*range(first, last + 1)]},'
     fsync_ms = append_ms if written.fsync else 0.0
     return (
-        f'{{"topic":"{request.topic}","first_seq":{first},"last_seq":{last},{seqs}'
+        f'{{"topic":"{request.shown_topic}","first_seq":{first},"last_seq":{last},{seqs}'
         f'"head_seq":{last},"count":{written.count},'
         f'"created":{"true" if written.created else "false"},'
         f'"deduped":{"true" if written.duplicate else "false"},'
@@ -212,7 +212,7 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
-    config = applied(DEFAULT_CONFIG, request.broker.options.default_config)
+    config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
     written = await request.broker.writes.write(
         request.topic,
         bytearray(request.body),

@@ -20,6 +20,8 @@ from mainstem.api.topics import (
     TopicList,
     TopicListing,
 )
+from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import shown_id, split
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
 from mainstem.broker.topics.service import Topic, TopicConfig
@@ -42,6 +44,18 @@ def applied(body: TopicConfigBody, base: TopicConfig) -> TopicConfig:
     return msgspec.structs.replace(base, **changes)
 
 
+def new_config(broker: Broker, name: str, body: TopicConfigBody) -> TopicConfig:
+    """The configuration of a topic to create. The namespace decides what the body leaves open."""
+    config = applied(body, broker.namespaces.default_config(name))
+    policies = broker.namespaces.policies(name)
+    changes: dict[str, object] = {}
+    if policies.durability is not None and body.durability is None and body.durable is None:
+        changes["durability"] = policies.durability
+    if policies.ttl_ms is not None and not body.ttl_ms:
+        changes["ttl_ms"] = policies.ttl_ms
+    return msgspec.structs.replace(config, **changes) if changes else config
+
+
 def _clamped(name: str, value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or name == "priority":
         return value
@@ -60,9 +74,9 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
     name = body.dead_letter
     if name is None:
         return
-    if not valid_name(name):
+    if not valid_name(split(name)[1]):
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
-    if name == topic and body.type == "queue":
+    if name in (topic, split(topic)[1]) and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
 
 
@@ -74,7 +88,7 @@ async def put_topic(request: HttpRequest) -> Response:
     created = False
     if topic is None:
         try:
-            config = applied(body, request.broker.options.default_config)
+            config = new_config(request.broker, request.topic, body)
             await request.broker.make_topic(request.topic, config)
             created = True
         except TopicExists:
@@ -140,13 +154,17 @@ async def get_topic(request: HttpRequest) -> Response:
 async def list_topics(request: HttpRequest) -> Response:
     """List topics by name, in pages."""
     broker = request.broker
-    prefix = request.text("prefix") or ""
+    prefix = (
+        (request.text("prefix") or "")
+        if request.view is None
+        else request.view.prefix(request.text("prefix"))
+    )
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
     names = [
         topic
         for topic in broker.streams.topics()
-        if topic.name.startswith(prefix) and topic.name > after and request.key.allows(topic.name)
+        if topic.name.startswith(prefix) and topic.name > after and request.sees(topic.name)
     ]
     page = names[:size]
     touch = request.flag("touch", False)
@@ -207,6 +225,8 @@ async def delete_topic(request: HttpRequest) -> Response:
             if state.count + count:
                 raise TopicNotEmpty(topic.name, state.count + count)
         removed = await broker.routing.forget(topic.name)
+        if request.view is None:
+            removed = [shown_id(name) for name in removed]
         try:
             await broker.delete_topic(topic.name)
             deleted = True

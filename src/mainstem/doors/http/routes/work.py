@@ -46,7 +46,7 @@ class WorkStream(Push):
         self._request = request
         self._node = node
         self._held = held  # what is given back when it ends
-        self._topic = quoted(request.topic.encode())
+        self._topic = quoted(request.shown_topic.encode())
         self._sent = 0
 
     async def serve(self, receive: Receive, send: Send) -> int:

@@ -22,7 +22,8 @@ async def create_missing(context: KafkaContext, names: Sequence[str]) -> dict[st
     refused: dict[str, MainstemError] = {}
     for name in dict.fromkeys(names):
         try:
-            await context.broker.create_topic(name, partitions=context.default_partitions, exist_ok=True)
+            partitions = context.broker.namespaces.default_partitions(name, context.default_partitions)
+            await context.broker.create_topic(name, partitions=partitions, exist_ok=True)
         except MainstemError as error:
             refused[name] = error
     return refused

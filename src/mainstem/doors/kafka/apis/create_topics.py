@@ -58,7 +58,7 @@ async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: boo
         error_message=None,
         num_partitions=i32(info.partitions),
         replication_factor=i16(1),
-        configs=_config_entries(info.config, context.broker.options.default_config),
+        configs=_config_entries(info.config, context.broker.namespaces.default_config(wanted.name)),
     )
 
 
@@ -77,7 +77,7 @@ def _partitions(context: KafkaContext, wanted: CreatableTopic) -> int:
             f"the replication factor is positive, or -1 for the default; not {wanted.replication_factor}",
         )
     if wanted.num_partitions == _BY_DEFAULT:
-        return context.default_partitions
+        return context.broker.namespaces.default_partitions(wanted.name, context.default_partitions)
     if not 1 <= wanted.num_partitions <= limits.PARTITIONS_PER_TOPIC_MAX:
         raise ItemRefused(
             ErrorCode.invalid_partitions,
@@ -111,7 +111,7 @@ def _config(context: KafkaContext, wanted: CreatableTopic) -> TopicConfig:
         if entry.name in settings:
             raise InvalidConfig(f"{entry.name} is given more than once")
         settings[entry.name] = entry.value
-    return configs.replaced(settings, context.broker.options.default_config)
+    return configs.replaced(settings, context.broker.namespaces.default_config(wanted.name))
 
 
 @lru_cache(maxsize=limits.KAFKA_DESCRIBED_CONFIGS_KEPT)

@@ -22,6 +22,7 @@ import contextlib
 import io
 import struct
 from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
@@ -43,6 +44,7 @@ from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.apis.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
 from mainstem.doors.kafka.apis.group_configs import GroupConfig, group_configs
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
+from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.versions import convert
@@ -69,7 +71,10 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
     )  # asked for twice is answered once, and cannot fill the memory
     out = [_NO_THROTTLE, write_count(len(resources), flexible)]
     failed = False
-    for number, resource in enumerate(resources, 1):
+    for number, sent_resource in enumerate(resources, 1):
+        sent, resource = sent_resource.resource_name, sent_resource
+        if call.view is not None:
+            resource = namespaces.qualified(call.view, call.context.broker.streams, replace(sent_resource))
         if number % limits.KAFKA_CHANGES_AT_ONCE == 0:
             await asyncio.sleep(0)  # there may be very many
         outcome, described = DONE, b""
@@ -81,9 +86,9 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
             outcome, described = outcome_of(error), write_count(0, flexible)
         out += (
             INT16.pack(outcome.code),
-            write_string(outcome.message, flexible),
+            write_string(outcome.message and call.text(outcome.message), flexible),
             _INT8.pack(resource.resource_type),
-            write_string(resource.resource_name, flexible),
+            write_string(sent, flexible),
             described,
             NO_TAGS if flexible else b"",
         )
@@ -117,7 +122,7 @@ def _describe_resource(
     match resource.resource_type:
         case Resource.TOPIC:
             config = context.broker.topic(resource.resource_name).config
-            default = context.broker.options.default_config
+            default = context.broker.namespaces.default_config(resource.resource_name)
             return (
                 _topic_settings(config, default, form)
                 if not names

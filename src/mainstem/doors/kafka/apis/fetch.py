@@ -90,8 +90,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     asked = bytes(body)
     before = call.memory
     if isinstance(before, FetchPoll):
-        access = call.context.access
-        if (access is None or access.state == before.rules) and before.again(asked, reply):
+        if call.context.access.state == before.rules and before.again(asked, reply):
             return
         before.forget()
         call.memory = None
@@ -152,12 +151,13 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
     begin = at
     if version >= _TOPIC_IDS_FROM:
         id, at = topic_id(body, at)
-        topic = call.context.broker.streams.get_by_id(id)
+        topic = call.topic_of_id(id)
         name = None if topic is None else topic.name
         unknown = ErrorCode.unknown_topic_id
     else:
-        name, at = string(body, at, flexible)
-        topic = call.context.broker.streams.get(name or "")
+        sent, at = string(body, at, flexible)
+        name = call.full_name(sent or "")
+        topic = call.context.broker.streams.get(name)
         unknown = ErrorCode.unknown_topic_or_partition
     if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
         topic, unknown = None, ErrorCode.topic_authorization_failed

@@ -81,7 +81,7 @@ class LoneBatches:
         self._topics = broker.streams
         self._quotas = broker.client_quotas
         self._access = call.context.access
-        self._rules = 0 if self._access is None else self._access.state
+        self._rules = self._access.state
         self._topic = topic
         self._stamped = topic.config.timestamp_type == "LogAppendTime"
         self._api = _API.pack(_PRODUCE, call.version)
@@ -112,7 +112,7 @@ class LoneBatches:
             or api != self._api
             or self._topics.get(topic.name) is not topic
             or (self._quotas.held and self._metered())
-            or (self._access is not None and self._access.state != self._rules)
+            or self._access.state != self._rules
             or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
         ):
             return False
@@ -145,7 +145,7 @@ class LoneBatches:
         # The tail: no record errors, then a null message, then the rest.
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
         failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
-        body = self._head + failure + none + write_string(str(error), self._flexible) + rest
+        body = self._head + failure + none + write_string(self._call.text(str(error)), self._flexible) + rest
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
@@ -56,7 +57,7 @@ _NO_ID = bytes(UUID_BYTES)
 
 @dataclass(slots=True)
 class _RequestedTopics:
-    names: list[str] | None  # None: every topic
+    names: list[str] | None  # full names; None: every topic of the namespace
     ids: list[bytes]
     may_create: bool
     topic_operations: bool  # what may be done to each is wanted too
@@ -67,12 +68,15 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
     state = context.broker.streams.topics_state ^ context.peers.state
     asked = key = bytes(body)
-    if context.access is not None:  # the answer is for this client only
-        state ^= context.access.state
-        key = b"\0".join((asked, call.principal.encode(), call.host.encode()))
+    state ^= context.access.state
+    if call.restricted:  # the answer is for this client only
+        who = f"{call.principal.name}\0{call.principal.key_id}\0{call.host}"
+        key = b"\0".join((asked, who.encode()))
+    if call.view is not None:
+        key = b"\0".join((key, call.view.namespace.encode()))
     answer = context.metadata_answers.get(state, call.version, key)
     if answer is None:
-        wanted = _parse(call.version, asked)
+        wanted = _parse(call, asked)
         missing = _to_create(call, wanted)
         if missing:
             reply.run(_create_and_answer(call, wanted, missing, reply))
@@ -85,7 +89,8 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     reply.send([answer])
 
 
-def _parse(version: int, body: bytes) -> _RequestedTopics:
+def _parse(call: Call, body: bytes) -> _RequestedTopics:
+    version = call.version
     request = read_as_sent(_KEY, version, body)
     may_create = getattr(request, "allow_auto_topic_creation", True)
     operations = (
@@ -102,7 +107,7 @@ def _parse(version: int, body: bytes) -> _RequestedTopics:
         if id is not None:  # whatever name stands beside it: the Java client sends an empty one
             ids.append(id.bytes)
         elif topic.name is not None:
-            names.append(topic.name)
+            names.append(call.full_name(topic.name))
     return _RequestedTopics(names, ids, may_create, *operations)
 
 
@@ -188,25 +193,36 @@ def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
 def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> list[bytes]:
     streams = call.context.broker.streams
     if wanted.names is None:
-        return [_topic(call, topic, wanted) for topic in streams.topics() if _visible(call, topic.name)]
+        namespace = DEFAULT if call.view is None else call.view.namespace
+        return [
+            _topic(call, topic, wanted)
+            for topic in streams.topics()
+            if topic.namespace == namespace and _visible(call, topic.name)
+        ]
     found = []
     for name in dict.fromkeys(wanted.names):
         topic = streams.get(name)
         if not _visible(call, name):
-            found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, name, _NO_ID))
+            shown = _shown(call, name)
+            found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID))
         elif topic is not None:
             found.append(_topic(call, topic, wanted))
         else:
             code = _missing(call, wanted, name, refused.get(name))
-            found.append(_no_topic(call.version, code, name, _NO_ID))
+            found.append(_no_topic(call.version, code, _shown(call, name), _NO_ID))
     for id in dict.fromkeys(wanted.ids):
-        topic = streams.get_by_id(id)
+        topic = call.topic_of_id(id)
         if topic is not None and _visible(call, topic.name):
             found.append(_topic(call, topic, wanted))
         else:
             code = ErrorCode.unknown_topic_id if topic is None else ErrorCode.topic_authorization_failed
             found.append(_no_topic(call.version, code, None, id))
     return found
+
+
+def _shown(call: Call, full_name: str) -> str:
+    """The name as the client sent it."""
+    return full_name if call.view is None else call.view.plain_topic(full_name) or full_name
 
 
 def _missing(call: Call, wanted: _RequestedTopics, name: str, error: MainstemError | None) -> ErrorCode:
@@ -226,7 +242,8 @@ def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
 def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> bytes:
     partitions = _partitions(call.context, call.version, topic)
     operations = operations_on(call, ResourceType.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
-    return _write_topic(call.version, 0, topic.name, topic.topic_id, partitions, operations)
+    name = call.plain_name(topic)
+    return _write_topic(call.version, 0, name, topic.topic_id, partitions, operations)
 
 
 def _write_topic(

@@ -39,9 +39,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
-from mainstem.broker.broker import Broker
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
-from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
@@ -128,11 +126,12 @@ class _TopicParts:
         self.parts: list[_PartitionProduce] = []
         self.parts_at = 0  # where they stand in the request
 
-    def find(self, streams: StreamService) -> None:
+    def find(self, call: Call) -> None:
+        streams = call.context.broker.streams
         if self.topic_id is None:
             self.topic = streams.get(self.name or "")
         else:
-            self.topic = streams.get_by_id(self.topic_id)
+            self.topic = call.topic_of_id(self.topic_id)
 
     def fail(self, code: int, message: str) -> None:
         for part in self.parts:
@@ -146,6 +145,7 @@ class _Produce:
         "_abortable",
         "_acks",
         "_broker",
+        "_call",
         "_joins",
         "_reply",
         "_throttle_ms",
@@ -156,16 +156,16 @@ class _Produce:
 
     def __init__(
         self,
-        broker: Broker,
-        version: int,
+        call: Call,
         transactional_id: str | None,
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
         throttle_ms: int,
     ) -> None:
-        self._broker = broker
-        self._version = version
+        self._call = call
+        self._broker = call.context.broker
+        self._version = version = call.version
         self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
         self._joins = transactional_id if version >= _JOINS_FROM else None
         self._acks = acks
@@ -186,7 +186,8 @@ class _Produce:
                 wanted.fail(ErrorCode.topic_authorization_failed, FORBIDDEN)
                 continue
             if topic is None:
-                wanted.fail(*_missing(wanted))
+                code, message = _missing(wanted)
+                wanted.fail(code, self._call.text(message))
                 continue
             for part in wanted.parts:
                 self._place(topic, part)
@@ -201,7 +202,7 @@ class _Produce:
             facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
         except MainstemError as error:
             part.work = None
-            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+            part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
@@ -220,7 +221,7 @@ class _Produce:
 
     def refused(self, part: _PartitionProduce, error: BaseException) -> None:
         """Whatever became of it, the client is told."""
-        part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+        part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
         self._settled()
 
     def _settled(self) -> None:
@@ -272,18 +273,22 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    access = call.context.access
+    restricted = call.restricted
     metered = call.meter(PRODUCER_BYTE_RATE) is not None
     transactional_id, acks, topics = _parse(call.version, body)
-    streams = call.context.broker.streams
+    if transactional_id is not None:
+        transactional_id = call.stored_id(transactional_id)
+    if call.view is not None:
+        for topic in topics:
+            topic.name = None if topic.name is None else call.view.topic(topic.name)
     missing = False
     for topic in topics:
-        topic.find(streams)
-        if access is not None:
+        topic.find(call)
+        if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
     throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
+    work = _Produce(call, transactional_id, acks, topics, reply, throttle_ms)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(
@@ -345,11 +350,11 @@ async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produc
     missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
     await call.context.broker.barrier()  # another broker may have made them a moment ago
     for topic in missing:
-        topic.find(call.context.broker.streams)
+        topic.find(call)
     if call.context.auto_create:
         await create_missing(call.context, [t.name for t in missing if t.topic is None and t.name])
     for topic in missing:
-        topic.find(call.context.broker.streams)
+        topic.find(call)
     work.place()
 
 

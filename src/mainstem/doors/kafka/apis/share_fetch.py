@@ -23,6 +23,7 @@ from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from mainstem import limits
 from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
 from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.doors.kafka.apis import messages
@@ -40,6 +41,7 @@ from mainstem.doors.kafka.apis.share_sessions import (
     stream_of,
     topic_bytes,
 )
+from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError, UnknownMember
@@ -53,13 +55,20 @@ _Found = dict[TopicPartition, Acquired | ItemResult]
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    request = messages.read(API, call.version, bytes(body))
+    sent = bytes(body)
+    request = messages.read(API, call.version, sent)
+    if call.view is not None:
+        request = namespaces.qualified(call.view, call.context.broker.streams, request)
+    elif ID_SEPARATOR.encode() in sent:
+        namespaces.check_ids(request)
     try:
         session = _session(
             call, request
         )  # at once: later the connection may be gone, which the session ends with
     except (ItemRefused, MainstemError) as error:
         refused = _refused(outcome_of(error))
+        if call.view is not None:
+            refused = namespaces.plain(call.view, refused)
         reply.send([messages.write(API, call.version, refused)], failed=True)
         return
     reply.run(_answer(call, request, session, reply))
@@ -76,6 +85,8 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
         held_ms = call.throttle(CONSUMER_BYTE_RATE, size, reply)
         if held_ms:
             answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
+    if call.view is not None:
+        answer = namespaces.plain(call.view, answer)
     reply.send([messages.write(API, call.version, answer)], failed=bool(answer.error_code))
 
 

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement, Verdict
 from mainstem.broker.streams import find_stream
@@ -59,7 +60,7 @@ def check_readable(call: Call, topic_id: bytes) -> None:
 
 def check_group(call: Call, group: str) -> None:
     """Raises Refused."""
-    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+    if not 1 <= len(split_id(group)[1]) <= limits.NAME_CHARS_MAX:
         raise ItemRefused(
             ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters"
         )

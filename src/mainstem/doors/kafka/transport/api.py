@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mainstem.errors import invariant
+from mainstem.broker.namespaces import ID_SEPARATOR, shown_id
+from mainstem.errors import MalformedRequest, invariant
 
 if TYPE_CHECKING:
+    from mainstem.broker.access.principal import Principal
     from mainstem.broker.access.rules import Operation, ResourceType
     from mainstem.broker.client_quotas import Meter
+    from mainstem.broker.namespaces import NamespaceView
+    from mainstem.broker.topics.service import Topic
     from mainstem.doors.kafka.security.session import LoginSession
     from mainstem.doors.kafka.transport.connection import KafkaConnection
     from mainstem.doors.kafka.transport.context import KafkaContext
@@ -40,21 +44,56 @@ class Call:
     version: int  # that the client speaks; the request is already of the newest version
     client_id: str | None
     host: str  # where the client connects from
-    principal: str  # "User:ANONYMOUS" without authentication
+    principal: Principal
     memory: ConnectionState | None = None
     session: LoginSession | None = None  # None: clients need not log in
+    view: NamespaceView | None = None  # of the namespace that the client is bound to
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
-        access = self.context.access
-        return access is None or access.allows(self.principal, self.host, operation, kind, name)
+        if self.view is not None:
+            name = shown_id(name)
+        return self.context.access.allows(self.principal, self.host, operation, kind, name)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether rules decide what this client may do."""
+        return not self.context.access.open_to(self.principal)
+
+    # Names, where an API reads its bytes by hand
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic that the client names."""
+        return self.context.broker.streams.get(self.full_name(name))
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id, unless the client is bound to another namespace."""
+        topic = self.context.broker.streams.get_by_id(topic_id)
+        return topic if topic is None or self.view is None or self.view.has(topic) else None
+
+    def full_name(self, name: str) -> str:
+        return name if self.view is None else self.view.topic(name)
+
+    def stored_id(self, id: str) -> str:
+        """Of a transaction that the client names. Raises MalformedRequest."""
+        if ID_SEPARATOR in id:
+            raise MalformedRequest("ids of groups and transactions cannot contain U+001F")
+        return id if self.view is None else self.view.id(id)
+
+    def plain_name(self, topic: Topic) -> str:
+        """The name that the client knows a topic by."""
+        return topic.name if self.view is None else topic.plain_name
+
+    def text(self, message: str) -> str:
+        """An error message as the client may read it."""
+        return message if self.view is None else self.view.text(message)
 
     def meter(self, quota: str) -> Meter | None:
         """What counts the bytes this client moves; None: no quota holds for it."""
         quotas = self.context.broker.client_quotas
         if not quotas.held:
             return None
-        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
+        return quotas.meter(quota, self.principal.name.removeprefix("User:"), self.client_id)
 
     def throttle(self, quota: str, size: int, reply: Reply) -> int:
         """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""

@@ -10,6 +10,7 @@ from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.doors.kafka.security.options import KafkaSecurity
@@ -53,13 +54,14 @@ class KafkaContext:
     advertised_host: str
     advertised_port: int
     peers: Peers
+    access: Access
     rack: str | None = None
+    view: NamespaceView | None = None  # of the namespace that the listener is bound to
     shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)

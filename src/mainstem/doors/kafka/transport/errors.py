@@ -53,6 +53,7 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.UnstableOffsets: ErrorCode.unstable_offset_commit,
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.Unavailable: ErrorCode.kafka_storage_error,
+    errors.CapacityReached: ErrorCode.policy_violation,
     errors.MainstemError: ErrorCode.unknown_server_error,
 }
 
