@@ -4,7 +4,7 @@
 |------------------------------|--------------------------------|-------------------|
 | Kafka Produce, the Spark sink | batches in a client's own bytes | `Appends.batches` |
 | text door, embedded client   | values                         | `Appends.values`  |
-| HTTP                         | values or one batch, perhaps of a topic to create | `Writes.write` (writes.py) |
+| HTTP                         | values or one batch, perhaps of a topic to create | `WriteService.write` (writes.py) |
 
 They all end in `Appends.append`. Routers and dead letters commit their copies together with a command, so they hand
 the same `AppendRequest` to `Log.append_then`.
@@ -64,7 +64,7 @@ class Appends:
         self._clock = clock
         self._streams = streams
         self._transactions = transactions
-        self._recompression = Recompression(log.streams)
+        self._recompression = Recompression(streams)
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
         """Put checked batches in line: what is appended later comes later in the log.

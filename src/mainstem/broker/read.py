@@ -1,4 +1,4 @@
-"""Read: batches or records of a partition, by name. Doors that serve many partitions at once use `Streams.read`."""
+"""Read: batches or records of a partition, by name. Doors that serve many partitions use `StreamService.read`."""
 
 from __future__ import annotations
 

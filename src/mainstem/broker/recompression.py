@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.streams import StreamService
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.streams.stores import LogStreams
 from mainstem.log.write.append import AppendRequest, Waiter
 from mainstem.records.compression import CODECS, Codec, codec_id
 from mainstem.records.header import Slice, walk
@@ -32,7 +32,7 @@ class _AppendQueue:
 
 
 class Recompression:
-    def __init__(self, streams: LogStreams) -> None:
+    def __init__(self, streams: StreamService) -> None:
         self._streams = streams
         self.lines: dict[int, _AppendQueue] = {}  # by stream with a running compression: later appends wait
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +67,7 @@ class Recompression:
                 del self.lines[request.stream]
 
     def _append(self, request: AppendRequest, packed: Slice, waiter: Waiter) -> None:
-        self._streams.of(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
+        self._streams.store(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
 
 
 def _codec(config: TopicConfig) -> Codec | None:

@@ -111,8 +111,10 @@ class StreamService:
 
     def aborted(self, stream: int, first: int, end: int) -> list[tuple[int, int]]:
         """Aborted transactions that have records in [first, end): (producer, first offset) of each."""
-        found = self._log.ledger.streams.transactions.aborted(stream, first, end)
-        return [(one.producer, one.first) for one in found]
+        transactions = self._columns.transactions
+        if stream not in transactions.touched:
+            return []
+        return [(one.producer, one.first) for one in transactions.aborted(stream, first, end)]
 
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.STORED

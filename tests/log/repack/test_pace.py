@@ -41,9 +41,15 @@ async def test_many_streams_do_not_block_the_event_loop(
 
         monkeypatch.setattr(owner, name, counting)
 
+    class CountedSet(set[int]):
+        def __contains__(self, stream: object) -> bool:
+            asked["touched", turn] += 1
+            return super().__contains__(stream)
+
     counted(ledger.streams, "holes")
     counted(ledger.generations, "serves")
-    counted(ledger.streams.transactions, "touched")
+    transactions = ledger.streams.transactions
+    monkeypatch.setattr(transactions, "touched", CountedSet(transactions.touched))
     repacking = asyncio.ensure_future(repack_all(broker))
     while not repacking.done():
         turn += 1
