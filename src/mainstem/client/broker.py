@@ -1,4 +1,4 @@
-"""The broker as jobs of the lake, Spark sources and sinks call it: over HTTP, from threads."""
+"""The broker's HTTP API for threads: the lake's driver and workers, Spark sources and sinks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BrokerClient:
     # Jobs of the lake
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Take what is due, each stream's tasks under a lease."""
+        """Lease the tasks that are due, one lease a stream."""
         return self._call(routes.POST_PLAN, body=request)
 
     def publish(self, publication: Publication) -> int:
@@ -80,11 +80,11 @@ class BrokerClient:
         return self._call(routes.EXTEND_TASK, body=ExtendLeaseBody(stream, token, lease_ms)).deadline_ms
 
     def release(self, stream: int, token: int) -> None:
-        """Give a stream's tasks back."""
+        """Release a stream's tasks."""
         self._call(routes.RELEASE_TASK, body=ReleaseBody(stream, token))
 
     def collect(self) -> tuple[int, int]:
-        """Delete what nothing needs. Returns how many log objects, and how many files."""
+        """Delete garbage. Returns the number of WAL objects and of files."""
         collected = self._call(routes.POST_COLLECT)
         return collected.wal_objects, collected.files
 
@@ -93,21 +93,21 @@ class BrokerClient:
         self._call(routes.REPORT_DRIVER, body=report)
 
     def status(self) -> LakeStatus:
-        """How far every topic is."""
+        """The progress of every topic."""
         return self._call(routes.GET_LAKE_STATUS)
 
     # Tables
 
     def settle_tables(self) -> None:
-        """Have the broker create, widen and drop tables as the topics say."""
+        """Have the broker create, widen and drop tables to match the topics."""
         self._call(routes.SETTLE_TABLES)
 
     def tables(self) -> TableWorkPage:
-        """Every topic's tables, and what is left to publish of each."""
+        """Every topic's tables, with the changes to publish."""
         return self._call(routes.GET_TABLE_WORK)
 
     def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns where the table's metadata is now. Raises TableChanged."""
+        """Returns the new location of the table's metadata. Raises TableChanged."""
         return self._call(routes.COMMIT_TABLE, body=commit).location
 
     # Topics
@@ -146,7 +146,7 @@ class BrokerClient:
     # Reading
 
     def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
-        """Where the committed records of a range are, without a lease."""
+        """The locations of the committed records of a range. No lease protects them."""
         return self._call(routes.POST_SOURCES, body=SourcesBody(topic, start, partition, end))
 
     def fetching(

@@ -1,4 +1,4 @@
-"""Where the records of a range are, as readers and jobs that fetch them by themselves are told."""
+"""Where the records of an offset range are stored, for tasks and readers that read the files themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.log import Log
 from mainstem.ports.commitlog.port import Piece
 
-_OWN_TIME = -(1 << 63)  # of a run of the stream's own bytes: every record has its own
+_OWN_TIME = -(1 << 63)  # the time of a run of the stream's own bytes, whose records have their own times
 _RUNS_PER_TURN = 64
 
 
@@ -32,19 +32,19 @@ class _LocatedRange:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A stretch of the log's own bytes."""
+    """A range that the log's own bytes serve."""
 
     sources: Sources
     bytes: int
 
 
 class RecordLocator:
-    """Looks up; promises nothing: only a lease keeps what it names from being deleted."""
+    """Finds files, but does not protect them: only a lease keeps them from being deleted."""
 
     def __init__(self, log: Log, store_url: str) -> None:
         self._log = log
-        self._store_url = store_url  # as anybody may see it
-        # In a shared log every slice may lie in an object of its own, each with a key that the plan names.
+        self._store_url = store_url  # without secrets
+        # In a shared log each slice may be in its own object, and a plan lists the key of each.
         self._extents_max = limits.LAKE_TASK_PIECES_MAX if log.shared else limits.LAKE_TASK_EXTENTS_MAX
 
     @property
@@ -52,7 +52,7 @@ class RecordLocator:
         return self._log.ledger
 
     async def readable(self, stream: int, start: int, end: int) -> Sources:
-        """Of committed records in [start, end), or of as many of them as one answer may name.
+        """The locations of committed records in [start, end), or of a prefix of it that fits one response.
 
         Raises OffsetOutOfRange, or NotFound if the topic is deleted."""
         first, visible_end = self._log.streams.of(stream).bounds(stream)
@@ -76,11 +76,11 @@ class RecordLocator:
         )
 
     async def logged(self, stream: int, base: int, end: int) -> LogRange:
-        """Of a range that the log's own bytes serve, up to one task's worth."""
+        """The locations of a range that the log's own bytes serve, up to the size of one task."""
         found = _LocatedRange(base)
         for number, run in enumerate(self._runs(stream, base, end)):
             if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
-                await asyncio.sleep(0)  # there may be a run for every append
+                await asyncio.sleep(0)  # let others run: each append may be a run of its own
             full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
             if number == limits.LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
                 break
@@ -90,7 +90,7 @@ class RecordLocator:
         return LogRange(sources, found.bytes)
 
     def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
-        """The range as runs of bytes of one stream each; its own have no time of their own."""
+        """The range as runs, each of the bytes of one stream."""
         at = base
         for run in self._ledger.aliases.between(stream, base, end):
             if at < run.base:
@@ -101,7 +101,7 @@ class RecordLocator:
             yield AliasRun(at, end - at, stream, at, _OWN_TIME)
 
     async def _add(self, found: _LocatedRange, run: AliasRun) -> bool:
-        """Look up one run. False if it does not fit as a whole."""
+        """Add one run. False if only a part of it fits."""
         shift = run.base - run.origin_base
         located, places = await self._log.locate(
             run.origin,
@@ -163,7 +163,7 @@ class RecordLocator:
 
     @staticmethod
     def _within_task(parts: Sequence[Part]) -> list[Part]:
-        """The first of them, as many as make up one task's bytes; one at least."""
+        """The first parts, up to the bytes of one task; at least one."""
         taken: list[Part] = []
         size = 0
         for part in parts:
@@ -175,7 +175,7 @@ class RecordLocator:
 
 
 def _left_out(hole: tuple[int, int, str], frontier: int) -> bool:
-    """Whether bytes or rows of a hole may stand where somebody is sent to read, without being records any more.
+    """Whether the files may still have bytes or rows of a hole, which readers must then skip.
 
-    A marker has no bytes, and what was aborted never came into a part."""
+    A transaction marker has no bytes, and a part never has aborted records."""
     return hole[2] == DELETED or (hole[2] == ABORTED and hole[1] > frontier)

@@ -1,4 +1,4 @@
-"""The bytes of extents: from the tail cache, or from where they are stored, checked and stamped off the loop."""
+"""The bytes of extents: from the tail cache, or from storage, checked and stamped on a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp
 from mainstem.records.slices import Salvaged, coalesce, cut, is_intact, salvage
 
-# Extents closer together than this are fetched in one read: a system call costs more than the bytes between.
+# One read covers extents closer than this: a system call costs more than the bytes between them.
 _COALESCE_GAP_BYTES = 8 * limits.KIB
 
 
@@ -27,7 +27,7 @@ class ChecksumMismatch(Exception):
     def __init__(self, extent: Extent, whole: Salvaged | None = None) -> None:
         super().__init__(extent)
         self.extent = extent
-        self.whole = whole  # of slices that were joined: most of them
+        self.whole = whole  # the intact batches of an extent of joined slices
 
 
 class StoredBytesMissing(ChecksumMismatch):
@@ -44,7 +44,7 @@ class ExtentBytes:
         self._object_reads = object_reads
 
     def cached(self, extents: list[Extent]) -> list[memoryview] | None:
-        """The bytes of all of them, if memory has them."""
+        """The bytes of all extents, if the tail cache has all of them."""
         if len(extents) > 1 and extents[0].object == extents[-1].object:
             slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
             return None if slices is None else [memoryview(slice).toreadonly() for slice in slices]
@@ -57,14 +57,14 @@ class ExtentBytes:
         return found
 
     def cached_joined(self, extents: list[Extent]) -> memoryview | None:
-        """The same of extents of one object, as one run of bytes."""
+        """The bytes of extents of one object, joined, if the tail cache has all of them."""
         slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
         return None if slices is None else memoryview(b"".join(slices))
 
     async def load(self, extents: list[Extent]) -> list[memoryview]:
-        """The stored bytes of extents of one object, checked and stamped; of fewer if damage stands in the way.
+        """The stored bytes of extents of one object, checked and stamped; only of those before the first damaged one.
 
-        Raises Damaged, Missing; FileNotFoundError if the object is gone; Unavailable."""
+        Raises ChecksumMismatch, StoredBytesMissing; FileNotFoundError if the object was deleted; Unavailable."""
         try:
             return await self._load(extents)
         except StoredBytesMissing:
@@ -73,10 +73,10 @@ class ExtentBytes:
             number, damaged = extents[0].object, damage.extent
             if number < FIRST_NUMBER:
                 if self._port.url(number) is not None:
-                    raise  # this machine's own disk said so
+                    raise  # read from this machine's own disk
                 await self._port.distrust(number, damaged.start, damaged.length)
-            # On the way from a store, or in a cache, bytes may be damaged that are whole where they are stored. What
-            # comes of the answer is for good: it is worth asking twice.
+            # The bytes may be intact in the store, and damaged in transit or in a cache. A loss is permanent, so read
+            # them again first.
             return await self._load(extents)
 
     async def _load(self, extents: list[Extent]) -> list[memoryview]:
@@ -97,7 +97,7 @@ class ExtentBytes:
         except ObjectMissing:
             if len(extents) == 1:
                 raise StoredBytesMissing(extents[0]) from None
-            return self._read(extents[: len(extents) // 2])  # what is there comes first
+            return self._read(extents[: len(extents) // 2])  # the extents before the missing one
 
 
 def _verified(
