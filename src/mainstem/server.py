@@ -28,7 +28,7 @@ from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
-from mainstem.spark.child import LakeChild, reachable
+from mainstem.spark.driver.child import LakeChild, reachable
 
 _log = events.named("server")
 

@@ -14,8 +14,8 @@ from mainstem import limits
 from mainstem.api.lake import LakeStatus
 from mainstem.cli.lake import lake as lake_command
 from mainstem.errors import TableChanged
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.driver_status import DriverStatus
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.status import DriverStatus
 from mainstem.tables.file_io import StoreIO
 from mainstem.tables.parts.outputs import LocalOutputs
 from mainstem.tables.publishing import publisher as outbox

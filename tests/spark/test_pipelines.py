@@ -18,8 +18,8 @@ from mainstem.spark.pipelines.query_progress import QueryLines, watch
 from mainstem.spark.pipelines.reporting import PipelineReporter
 from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
 from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
-from mainstem.spark.range_options import bound, topic_bound
-from mainstem.spark.views import TopicViews
+from mainstem.spark.pipelines.views import TopicViews
+from mainstem.spark.source.range_options import bound, topic_bound
 from tests.support.driver import lake_pass
 
 from .conftest import TIME_MS, Broker

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.spark.jobs import SparkRunner, run_task
+from mainstem.spark.driver.jobs import SparkRunner, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 

@@ -33,9 +33,9 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.client.broker import BrokerClient
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.driver_process import JVM_SETTINGS
-from mainstem.spark.jobs import SparkRunner
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.jobs import SparkRunner
+from mainstem.spark.driver.process import JVM_SETTINGS
 from mainstem.spark.session import open_session
 from mainstem.testing.server import ServerProcess
 from tools.bench.machine import settle

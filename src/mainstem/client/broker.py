@@ -84,7 +84,7 @@ class BrokerClient:
         self._call(routes.RELEASE_TASK, body=ReleaseBody(stream, token))
 
     def collect(self) -> tuple[int, int]:
-        """Delete garbage. Returns how many log objects and how many files were deleted."""
+        """Delete garbage. Returns the number of WAL objects and of files were deleted."""
         collected = self._call(routes.POST_COLLECT)
         return collected.wal_objects, collected.files
 
@@ -107,7 +107,7 @@ class BrokerClient:
         return self._call(routes.GET_TABLE_WORK)
 
     def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns where the table's metadata is now. Raises TableChanged."""
+        """Returns the new location of the table's metadata. Raises TableChanged."""
         return self._call(routes.COMMIT_TABLE, body=commit).location
 
     # Topics
@@ -146,7 +146,7 @@ class BrokerClient:
     # Reading
 
     def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
-        """Where the committed records of a range are, without a lease."""
+        """The locations of the committed records of a range. No lease protects them."""
         return self._call(routes.POST_SOURCES, body=SourcesBody(topic, start, partition, end))
 
     def fetching(

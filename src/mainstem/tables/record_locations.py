@@ -1,4 +1,4 @@
-"""Where the records of a range are stored, for readers and tasks that read the storage directly."""
+"""Where the records of an offset range are stored, for tasks and readers that read the files themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAKE_TASK_EXTENTS_MAX = 200_000  # slices that one task reads, which bounds the 
 LAKE_TASK_PIECES_MAX = 20_000  # the same where each slice may be an object of the store that the plan names
 LAKE_TASK_RUNS_MAX = 20_000  # alias ranges that one task reads, each stored in another stream
 
-_OWN_TIME = -(1 << 63)  # for the stream's own bytes: every record has its own time
+_OWN_TIME = -(1 << 63)  # the time of a run of the stream's own bytes, whose records have their own times
 _RUNS_PER_TURN = 64
 
 
@@ -37,19 +37,19 @@ class _LocatedRange:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A range of the log's own bytes."""
+    """A range that the log's own bytes serve."""
 
     sources: Sources
     bytes: int
 
 
 class RecordLocator:
-    """Finds records. Only a lease protects the files that it names from deletion."""
+    """Finds files, but does not protect them: only a lease keeps them from being deleted."""
 
     def __init__(self, log: Log, store_url: str) -> None:
         self._log = log
-        self._store_url = store_url  # without credentials
-        # In a shared log every slice may be in its own object, and the plan names each key.
+        self._store_url = store_url  # without secrets
+        # In a shared log each slice may be in its own object, and a plan lists the key of each.
         self._extents_max = LAKE_TASK_PIECES_MAX if log.shared else LAKE_TASK_EXTENTS_MAX
 
     @property
@@ -57,7 +57,7 @@ class RecordLocator:
         return self._log.ledger
 
     async def readable(self, stream: int, start: int, end: int) -> Sources:
-        """The sources of committed records in [start, end), or of as many as one response may name.
+        """The locations of committed records in [start, end), or of a prefix of it that fits one response.
 
         Raises OffsetOutOfRange, or NotFound if the topic is deleted."""
         first, visible_end = self._log.streams.of(stream).bounds(stream)
@@ -81,11 +81,11 @@ class RecordLocator:
         )
 
     async def logged(self, stream: int, base: int, end: int) -> LogRange:
-        """The extents of a range that the log's own bytes serve, up to the size of one task."""
+        """The locations of a range that the log's own bytes serve, up to the size of one task."""
         found = _LocatedRange(base)
         for number, run in enumerate(self._runs(stream, base, end)):
             if number % _RUNS_PER_TURN == _RUNS_PER_TURN - 1:
-                await asyncio.sleep(0)  # let other tasks run: there may be a run for every append
+                await asyncio.sleep(0)  # let others run: each append may be a run of its own
             full = found.bytes >= limits.LAKE_TASK_BYTES or found.extents >= self._extents_max
             if number == LAKE_TASK_RUNS_MAX or full or not await self._add(found, run):
                 break
@@ -95,7 +95,7 @@ class RecordLocator:
         return LogRange(sources, found.bytes)
 
     def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
-        """The range as runs of bytes of one stream each. Runs of the stream's own bytes have no time."""
+        """The range as runs, each of the bytes of one stream."""
         at = base
         for run in self._ledger.aliases.between(stream, base, end):
             if at < run.base:
@@ -106,7 +106,7 @@ class RecordLocator:
             yield AliasRun(at, end - at, stream, at, _OWN_TIME)
 
     async def _add(self, found: _LocatedRange, run: AliasRun) -> bool:
-        """Add one run. False if it does not fit as a whole."""
+        """Add one run. False if only a part of it fits."""
         shift = run.base - run.origin_base
         located, places = await self._log.locate(
             run.origin,
@@ -184,7 +184,7 @@ class RecordLocator:
 
 
 def _left_out(hole: tuple[int, int, str], frontier: int) -> bool:
-    """Whether a reader must skip a hole, because its bytes or rows may still be in the files.
+    """Whether the files may still have bytes or rows of a hole, which readers must then skip.
 
-    A marker has no bytes, and aborted records are never written to a part."""
+    A transaction marker has no bytes, and a part never has aborted records."""
     return hole[2] == DELETED or (hole[2] == ABORTED and hole[1] > frontier)

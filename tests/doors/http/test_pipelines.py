@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
-from mainstem.broker.pipeline_reports import PIPELINE_KEPT_MS, PIPELINE_SILENT_MS
+from mainstem.broker.reports import PIPELINE_KEPT_MS, PIPELINE_SILENT_MS
 
 from .conftest import Api, code
 

@@ -1,4 +1,4 @@
-"""The bytes of extents: from the tail cache, or from where they are stored, checked and stamped off the loop."""
+"""The bytes of extents: from the tail cache, or from storage, checked and stamped on a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainstem.ports.commitlog.port import CommitLog
 from mainstem.records.header import stamp
 from mainstem.records.slices import Salvaged, coalesce, cut, is_intact, salvage
 
-# Extents closer together than this are fetched in one read: a system call costs more than the bytes between.
+# One read covers extents closer than this: a system call costs more than the bytes between them.
 _COALESCE_GAP_BYTES = 8 * limits.KIB
 
 
@@ -27,7 +27,7 @@ class ChecksumMismatch(Exception):
     def __init__(self, extent: Extent, whole: Salvaged | None = None) -> None:
         super().__init__(extent)
         self.extent = extent
-        self.whole = whole  # of slices that were joined: most of them
+        self.whole = whole  # the intact batches of an extent of joined slices
 
 
 class StoredBytesMissing(ChecksumMismatch):
@@ -44,9 +44,9 @@ class ExtentBytes:
         self._object_reads = object_reads
 
     async def load(self, extents: list[Extent]) -> list[memoryview]:
-        """The stored bytes of extents of one object, checked and stamped; of fewer if damage stands in the way.
+        """The stored bytes of extents of one object, checked and stamped; only of those before the first damaged one.
 
-        Raises Damaged, Missing; FileNotFoundError if the object is gone; Unavailable."""
+        Raises ChecksumMismatch, StoredBytesMissing; FileNotFoundError if the object was deleted; Unavailable."""
         try:
             return await self._load(extents)
         except StoredBytesMissing:
@@ -55,10 +55,10 @@ class ExtentBytes:
             number, damaged = extents[0].object, damage.extent
             if number < FIRST_NUMBER:
                 if self._port.url(number) is not None:
-                    raise  # this machine's own disk said so
+                    raise  # read from this machine's own disk
                 await self._port.distrust(number, damaged.start, damaged.length)
-            # On the way from a store, or in a cache, bytes may be damaged that are whole where they are stored. What
-            # comes of the answer is for good: it is worth asking twice.
+            # The bytes may be intact in the store, and damaged in transit or in a cache. A loss is permanent, so read
+            # them again first.
             return await self._load(extents)
 
     async def _load(self, extents: list[Extent]) -> list[memoryview]:

@@ -12,9 +12,8 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
-from mainstem.broker.lake_reports import LakeReports
 from mainstem.broker.namespaces import NamespaceView
-from mainstem.broker.pipeline_reports import PipelineReports
+from mainstem.broker.reports import LakeReports, PipelineReports
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.metrics import Metric

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, SparkMissing
-from mainstem.spark.child import CHILD_ENV, SPARK_MISSING
-from mainstem.spark.driver import Driver, DriverOptions, PublishTables
-from mainstem.spark.driver_status import DriverStatus
-from mainstem.spark.jobs import SparkLost, SparkRunner
-from mainstem.spark.progress import Progress, open_progress
+from mainstem.spark.driver.child import CHILD_ENV, SPARK_MISSING
+from mainstem.spark.driver.driver import Driver, DriverOptions, PublishTables
+from mainstem.spark.driver.jobs import SparkLost, SparkRunner
+from mainstem.spark.driver.progress import Progress, open_progress
+from mainstem.spark.driver.status import DriverStatus
 from mainstem.spark.session import open_session
 
 if TYPE_CHECKING:

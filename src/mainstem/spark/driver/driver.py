@@ -18,9 +18,9 @@ from mainstem import limits
 from mainstem.api.lake import PlanRequest, Publication, Task
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, StalePlan, Unavailable, described
-from mainstem.spark.driver_status import DriverStatus
-from mainstem.spark.jobs import TaskOutcome
-from mainstem.spark.progress import Progress
+from mainstem.spark.driver.jobs import TaskOutcome
+from mainstem.spark.driver.progress import Progress
+from mainstem.spark.driver.status import DriverStatus
 
 if TYPE_CHECKING:
     from mainstem.tables.publishing.publisher import (
