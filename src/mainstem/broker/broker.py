@@ -105,7 +105,7 @@ class Broker:
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
         self._clock_task = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, if the log is elsewhere
-        self._retention = Retention(log, clock)
+        self.retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.appends = Appends(log, clock, self.streams, self.transactions)
@@ -168,7 +168,7 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
+        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
@@ -358,7 +358,7 @@ class Broker:
 
     async def enforce_retention(self) -> int:
         """Apply time and size limits now, to every topic. Returns how many partitions were trimmed."""
-        return await self._retention.enforce()
+        return await self.retention.enforce()
 
     # Cursors
 

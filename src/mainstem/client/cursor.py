@@ -109,7 +109,9 @@ class ReadCursor:
     def _move(self, position: int, taken: int, reads: int) -> None:
         # Store first: if that fails, the position stays and the same records are read again.
         if self._unstored_reads + reads >= self._persist_every:
-            self._thread.call(self._broker.commit_offset(SHARED_CURSOR, self._topic, position, self._partition))
+            self._thread.call(
+                self._broker.commit_offset(SHARED_CURSOR, self._topic, position, self._partition)
+            )
             self._unstored_reads = 0
         else:
             self._unstored_reads += reads

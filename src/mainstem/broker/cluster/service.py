@@ -214,12 +214,13 @@ class Cluster:
         _log.info("rejoined", epoch=self._log.epoch)
 
     async def _expire_silent(self) -> None:
-        for broker, epoch, last in self._silent():
+        for broker, epoch, last in self.silent_members():
             gone = await self._log.propose(ExpireBroker(broker, epoch, last))
             if gone.gone:
                 _log.warning("broker expired", broker=broker, epoch=epoch)
 
-    def _silent(self) -> list[tuple[int, int, int]]:
+    def silent_members(self) -> list[tuple[int, int, int]]:
+        """(broker, epoch, last commit id) of members to expire. Also updates which ones clients should avoid."""
         now = self._clock.monotonic()
         ledger = self._log.ledger
         if now - self._looked > 2 * limits.MEMBER_HEARTBEAT_S:
