@@ -180,7 +180,7 @@ class Cluster:
                     self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
-                self._heartbeat_loop()
+                self._heartbeat_committed()
                 self._tell()
             except (BrokerFenced, Stale):
                 await asyncio.sleep(limits.MEMBER_REJOIN_S)
@@ -193,7 +193,7 @@ class Cluster:
         alone = len(self._log.ledger.members) <= 1
         return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
 
-    def _heartbeat_loop(self) -> None:
+    def _heartbeat_committed(self) -> None:
         self._beat_since = None
         if self._beat_failure is not None:
             self._beat_failure = None
