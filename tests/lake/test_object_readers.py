@@ -110,7 +110,7 @@ async def test_what_etcd_names_is_read_payload_by_payload(tmp_path: Path, url: s
 
 
 def test_to_read_a_store_leaves_the_signals_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets a handler has Python make text of the one before: of a task, with all that it read."""
+    """Setting a signal handler makes Python format the previous one: a task, with everything that it read."""
     monkeypatch.setattr(object_readers, "open_named", lambda _: LocalObjectStore(tmp_path))
     (tmp_path / "key").write_bytes(b"content")
     handled: list[object] = []

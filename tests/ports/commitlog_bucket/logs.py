@@ -48,7 +48,7 @@ async def open_bucket_log(store: ObjectStore, **options: Any) -> BucketCommitLog
 
 
 def refer_to_all_over(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Payloads of so many bytes stay where they are when their object is sealed; smaller ones are packed, and the
+    """Payloads of at least this size stay in place when their object is sealed; smaller ones are packed, and the
     smallest of all stand in their entries."""
     monkeypatch.setattr(limits, "BUCKET_INLINE_BYTES_MAX", 2 * size // 3)
     monkeypatch.setattr(limits, "BUCKET_REFERENCE_BYTES_MIN", size)
@@ -122,7 +122,7 @@ class Writer:
 
 
 async def race(logs: Sequence[BucketCommitLog], each: int, payload: int = 10) -> list[Writer]:
-    """Every log writes so many entries while the others do; then all read up to the tail."""
+    """Every log writes this many entries concurrently; then all read up to the tail."""
     writers = [Writer(log) for log in logs]
 
     async def work(name: int, writer: Writer) -> None:
