@@ -6,8 +6,7 @@
     │   │   └── InvalidGroupName    a group name that is empty or too long
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
-    │   │   ├── CorruptBatch        a record batch whose checksum does not match its bytes
-    │   │   └── UnsupportedFormat   records in a format older than RecordBatch v2
+    │   │   └── CorruptBatch, UnsupportedFormat: a wrong checksum, or a format before RecordBatch v2
     │   ├── MalformedRequest        bytes that are not a valid request of the protocol
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
     │   └── TooLarge                a record, batch or request over a named limit
@@ -16,21 +15,16 @@
     │   ├── Unauthorized            the key is missing or unknown
     │   └── Forbidden               the scopes or prefixes of the key do not cover this
     ├── NotFound                    the named object does not exist
-    │   ├── TopicNotFound
-    │   ├── PartitionNotFound
-    │   ├── StreamNotFound
-    │   ├── GroupNotFound
+    │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
+    │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── RouterNotFound
-    │   ├── NamespaceNotFound
-    │   ├── TableNotFound
-    │   ├── TransactionNotFound
+    │   ├── NamespaceNotFound, TableNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
-    │   ├── TopicExists
+    │   ├── TopicExists, NamespaceExists, TableExists
     │   ├── TopicFull               the topic is at its cap and rejects new records
-    │   ├── TopicNotEmpty           a delete with the condition "if empty" found records
-    │   ├── TopicIncompatible       the topic exists and cannot change as requested
+    │   ├── TopicNotEmpty, NamespaceNotEmpty: what a caller deletes has contents
+    │   ├── TopicIncompatible, TableIncompatible: it exists and cannot change as requested
     │   ├── RouterCycle             copies would return to their source
     │   ├── NotAQueue               the topic is a log, and only queues have jobs
     │   ├── LeaseLost               the lease of a job expired, or the job is already settled
@@ -41,37 +35,20 @@
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
-    │   ├── NamespaceExists
-    │   ├── NamespaceNotEmpty       the namespace to drop contains tables
-    │   ├── NamespaceInUse          the namespace to delete contains topics
-    │   ├── TableExists
-    │   ├── TableIncompatible       the declared columns contradict the table
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
-    │   ├── BrokerNumberTaken       another broker has the id that this one tried
-    │   └── BrokerFenced            a newer membership replaced this broker's
+    │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
     ├── GroupRefused                the coordinator of a group rejected a call
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
-    │   ├── UnknownMember           the group has no member with that id: join again
-    │   ├── IllegalGeneration       the member sent a generation other than the current one
-    │   ├── RebalanceInProgress     the group is rebalancing: join again
+    │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
-    │   ├── WrongGroupKind          the group uses the other group protocol
-    │   ├── InconsistentProtocol    the group uses another protocol type, or no protocol that all members support
-    │   ├── FencedInstance          another member took over the instance id
-    │   ├── UnreleasedInstance      a member that has not left still has the instance id
-    │   ├── FencedMemberEpoch       the epoch of the member is not current: join again
+    │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
+    │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
     │   ├── StaleMemberEpoch        an offset commit or fetch used an old member epoch
-    │   ├── UnsupportedAssignor     no server-side assignor has that name
-    │   ├── InvalidRegex            the pattern of a subscription is not a valid regular expression
-    │   ├── InvalidSessionTimeout   a session timeout outside the allowed range
-    │   ├── ShareSessionNotFound    the share session is unknown or expired: open another
-    │   ├── InvalidShareSession     the share session has another epoch: open another
-    │   ├── ShareSessionsFull       the limit of share sessions is reached: close some
+    │   ├── ShareSessionNotFound, InvalidShareSession, ShareSessionsFull
     │   ├── GroupFull               the limit of members or of groups is reached
-    │   ├── GroupNotEmpty           the operation needs a group without members
-    │   ├── GroupSubscribed         the group still reads the topic whose offsets a caller deletes
+    │   ├── GroupNotEmpty, GroupSubscribed: the operation needs a group without members
     │   └── UnstableOffsets         an open transaction includes these offsets
     ├── OffsetOutOfRange            the offset is below the start or past the end of the stream
     ├── RecordsLost                 damage or a crash lost these records; names the exact range
@@ -79,11 +56,9 @@
     ├── Unavailable                 temporary: the same call may succeed later
     │   ├── Throttled               a named limit of this server is reached
     │   │   └── CapacityReached     a limit on what the server or a namespace holds: it does not pass by itself
-    │   ├── Unreachable             the server at the URL does not respond in time
+    │   ├── Unreachable, StoreUnreachable: the server or the object store does not respond in time
     │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
-    │   │   └── NoDescriptors       no file descriptor is free; writes resume when one is
-    │   ├── StoreUnreachable        the object store does not respond in time
     │   ├── OutcomeUnknown          no response: the write may have happened, or may still happen
     │   ├── Stale                   too far behind the tail of the log to write: catch up first
     │   ├── CannotListen            the address of a door is in use, not local, or not allowed
@@ -91,13 +66,13 @@
     │   └── Closed                  the log is closed or closing
     ├── ServerFault                 the server failed, or is not a Mainstem server
     └── StorageError                the data directory or store is unusable
-        ├── DirectoryLocked         another process has it open
-        ├── DirectoryUnusable       missing permission, or not a directory
+        ├── DirectoryLocked, DirectoryUnusable: in use by another process, or not accessible
         ├── StoreRefused            the object store rejects access: check credentials, bucket and address
         ├── NewerVersion            written by a newer Mainstem
         ├── BehindCheckpoint        the requested commits were truncated behind a checkpoint
         ├── BackupDamaged           bytes of the backup are missing or damaged
         ├── LogDamaged              damage that copies and checksums cannot repair
+        │   ├── OlderVersion        written by an older Mainstem, in a form that this one does not read
         │   └── SliceDamaged        stored records do not match their checksum; names the offsets
         ├── ObjectMissing           the object store has lost an object of the log
         └── LedgerDiverged          the replayed state differs from the recorded digest
@@ -181,46 +156,57 @@ class TopicNotFound(NotFound):
 class PartitionNotFound(NotFound):
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
+        self.topic = topic
+        self.partition = partition
 
 
 class StreamNotFound(NotFound):
     def __init__(self, stream: int) -> None:
         super().__init__(f"no stream {stream}: its topic was deleted, or it never existed")
+        self.stream = stream
 
 
 class RouterNotFound(NotFound):
     def __init__(self, router: str) -> None:
         super().__init__(f"no router named {router!r}: create it first, or check the spelling")
+        self.router = router
 
 
 class GroupNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"no group named {group!r} has committed an offset")
+        self.group = group
 
 
 class ShareNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"share group {group!r} does not read this partition")
+        self.group = group
 
 
 class NamespaceNotFound(NotFound):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"no namespace named {namespace[:64]!r}")
+        self.namespace = namespace
 
 
 class TableNotFound(NotFound):
     def __init__(self, namespace: str, name: str) -> None:
         super().__init__(f"no table named {name[:64]!r} in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
 
 
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
+        self.id = id
 
 
 class CredentialNotFound(NotFound):
     def __init__(self, user: str) -> None:
         super().__init__(f"user {user[:64]!r} has no SCRAM credentials of that kind")
+        self.user = user
 
 
 class ApiKeyNotFound(NotFound):
@@ -236,6 +222,7 @@ class Rejected(MainstemError):
 class TopicExists(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} already exists")
+        self.topic = topic
 
 
 class TopicFull(Rejected):
@@ -261,31 +248,36 @@ class RouterCycle(Rejected):
     """A router would copy records back to their source; `cycle` names the topics."""
 
     def __init__(self, cycle: list[str]) -> None:
-        super().__init__(
-            f"the router would create the cycle {' > '.join(cycle)}: set allow_cycle to allow it"
-        )
+        super().__init__(f"the router would create the cycle {' > '.join(cycle)}: set allow_cycle")
         self.cycle = cycle
 
 
 class NotAQueue(Rejected):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is a log: only topics of type queue have jobs")
+        self.topic = topic
 
 
 class LeaseLost(Rejected):
     def __init__(self, topic: str, seqs: list[int]) -> None:
         named = ", ".join(map(str, seqs[:10])) + (" …" if len(seqs) > 10 else "")
         super().__init__(f"jobs {named} of queue {topic!r} are leased to another worker, or already settled")
+        self.topic = topic
+        self.seqs = seqs
 
 
 class RecordNotHeld(Rejected):
     def __init__(self, group: str, offset: int) -> None:
         super().__init__(f"the member has no lock on the record at offset {offset} of group {group!r}")
+        self.offset = offset
 
 
 class TaskHeld(Rejected):
     def __init__(self, task: str, holder: str, deadline_ms: int) -> None:
         super().__init__(f"{holder!r} holds the lease of task {task!r} until {deadline_ms} ms")
+        self.task = task
+        self.holder = holder
+        self.deadline_ms = deadline_ms
 
 
 class StalePlan(Rejected):
@@ -295,11 +287,13 @@ class StalePlan(Rejected):
 class NamespaceExists(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} already exists")
+        self.namespace = namespace
 
 
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
+        self.namespace = namespace
 
 
 class NamespaceInUse(Rejected):
@@ -313,6 +307,8 @@ class NamespaceInUse(Rejected):
 class TableExists(Rejected):
     def __init__(self, namespace: str, name: str) -> None:
         super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
 
 
 class TableIncompatible(Rejected):
@@ -446,6 +442,7 @@ class GroupFull(GroupRefused):
 class GroupNotEmpty(GroupRefused):
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} has members: stop them first")
+        self.group = group
 
 
 class GroupSubscribed(GroupRefused):
@@ -509,6 +506,7 @@ class Unreachable(Unavailable):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"no response from {url}: {reason}")
+        self.url = url
         self.reason = reason
 
 

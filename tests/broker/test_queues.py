@@ -370,9 +370,9 @@ async def test_the_reader_keeps_a_bounded_number_of_bytes(
         found = await reader.read(stream, [at])
         assert found[0] is not None
         assert found[0].offset == at
-        assert reader._bytes <= 200_000 + 70_000
+        assert reader.cached_bytes <= 200_000 + 70_000
     reader.forget(stream)
-    assert (reader._bytes, len(reader._pieces)) == (0, 0)
+    assert (reader.cached_bytes, len(reader)) == (0, 0)
 
 
 async def test_gathered_claims_are_served_together(machine: Machine) -> None:

@@ -202,5 +202,5 @@ async def test_retention_runs_by_itself(machine: Machine, monkeypatch: pytest.Mo
     broker = await _opened(machine, retention_ms=1000)
     await broker.append_values("t", [b"x"])
     machine.clock.advance(5000)
-    broker._retention.rounds.start()
+    broker.retention.rounds.start()
     await until(lambda: broker.partition("t").start == 1)

@@ -62,7 +62,7 @@ class Stage:
 
 async def abandon(broker: Broker) -> None:
     """Leave the directory as a killed process would: without a clean stop."""
-    await broker._retention.rounds.stop()
+    await broker.retention.rounds.stop()
     await broker.transactions.rounds.stop()
     await broker.log._stop_tasks()
     await broker.log._port.close()

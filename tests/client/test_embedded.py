@@ -149,7 +149,7 @@ def test_every_way_to_sync_keeps_the_records(tmp_path: Path, sync: object) -> No
     [{"sync": "always"}, {"sync": 5}, {"consistency": "eventual"}, {"consistency": 3}],
 )
 def test_an_option_that_is_none_is_refused(tmp_path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="takes"):
+    with pytest.raises(InvalidInput, match="must be"):
         mainstem.open(tmp_path, **options)
 
 

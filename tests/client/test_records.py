@@ -22,7 +22,7 @@ def test_a_value_reads_back_as_it_was_written(client: mainstem.Client, topic: st
     assert (written.first_seq, written.last_seq, written.created, written.deduped) == (1, 1, True, False)
     [record] = client.read(topic)
     assert isinstance(record, ConsumerRecord)
-    # Bytes that are JSON are no different from the JSON they spell.
+    # Bytes that are valid JSON are stored like the JSON value.
     assert record.value == ({} if value == b"{}" else value)
     assert (record.topic, record.seq, record.offset, record.key) == (topic, 1, 0, "k")
     assert (record.node, record.meta) == ("n", {"m": 1})

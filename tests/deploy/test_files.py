@@ -78,7 +78,7 @@ def test_a_key_in_the_wrong_place_is_found() -> None:
     spec = {"services": {"a": {"image": "x", "restrt": "always", "read_only": "yes", "ports": "80:80"}}}
     assert misfits(spec, COMPOSE) == [
         ".services.a.restrt: no such key",
-        ".services.a.read_only: 'yes' is no bool",
+        ".services.a.read_only: 'yes' is not a bool",
         ".services.a.ports: a list stands here",
     ]
 

@@ -83,7 +83,7 @@ async def append(broker: Broker, *values: int) -> None:
 
 
 async def rewritten(inside: Inside, offset: int) -> None:
-    """Delete a record, and make its part anew."""
+    """Delete a record, and rewrite its part."""
     stream = inside.broker.topic("t").streams[0]
     await inside.broker.log.propose(DeleteRecords(stream, ((offset, offset + 1),)))
     assert await inside.work("rewrite") >= 1

@@ -183,7 +183,7 @@ def test_many_values_at_once_read_as_each_by_itself(values: list[bytes | None]) 
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 @settings(max_examples=200, deadline=None)

@@ -233,7 +233,7 @@ def test_a_merge_whose_parts_a_table_began_to_show_meanwhile_is_refused_and_plan
 
 
 def _show_first_part(lake: Tabling, topic: str) -> None:
-    """Publish as a publisher does that is only told of one part."""
+    """Publish like a publisher that knows only one part."""
 
     class Brief:
         commit_table = staticmethod(lake.broker.commit_table)

@@ -112,7 +112,7 @@ async def test_what_etcd_names_is_read_payload_by_payload(tmp_path: Path, url: s
 
 
 def test_to_read_a_store_leaves_the_signals_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets a handler has Python make text of the one before: of a task, with all that it read."""
+    """Setting a signal handler makes Python format the previous one: a task, with everything that it read."""
     store = BlockingStore(LocalObjectStore(tmp_path), shared_loop())
     monkeypatch.setattr(object_readers, "open_blocking", lambda _: store)
     (tmp_path / "key").write_bytes(b"content")

@@ -133,7 +133,7 @@ def test_record_rows_must_match_the_tracked_slices() -> None:
         msgspec.msgpack.encode([99]),  # a tag nobody has
         msgspec.msgpack.encode([1, 1]),
         msgspec.msgpack.encode([10, 1, 2, "melt"]),  # a reason there is none of
-        b"\x94\x20\xa1\xff\x01\x01",  # a group name that is no UTF-8
+        b"\x94\x20\xa1\xff\x01\x01",  # a group name that is not UTF-8
     ],
 )
 def test_a_command_that_is_none_is_damage(body: bytes) -> None:

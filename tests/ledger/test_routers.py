@@ -315,7 +315,7 @@ def test_copies_that_somebody_else_made_first_are_not_appended(routes: Routes) -
         assert (kept.code.tolist(), refused.code.tolist()) == ([OK], [OVERTAKEN] * 2)
         assert isinstance(outcome, (Rejected, RouterNotFound))
     assert (routes.state(b)[1], routes.state(c)[1], routes.cursor("a>b")) == (3, 2, 3)
-    # As it was before: the copies were appended, whoever else had made them.
+    # Without the check: the copies are appended even if another broker made them.
     assert isinstance(routes.apply(run(slice_row(b, 5)), NoteForwarded(leg, 0, 5, 5))[1], Rejected)
     assert routes.state(b)[1] == 8
     same_again(routes)

@@ -62,7 +62,7 @@ def test_a_record_cap_counts_live_records_only() -> None:
     writer.append(0, 2)
     assert writer.state(0) == (0, 6, 4, 40)
     writer.append(0)
-    # Record 0 gave way; the deleted ones behind it need no floor of their own.
+    # Record 0 was evicted; the deleted ones after it need no floor.
     assert writer.state(0) == (3, 7, 4, 40)
     assert writer.ledger.streams.evict_floor[0] == 1
     assert writer.ledger.streams.delete_floor[0] == 3

@@ -1,4 +1,4 @@
-"""Random sequences of transactions, against a plain model that marks every offset with what became of it."""
+"""Random sequences of transactions, against a plain model that marks the outcome of every offset."""
 
 from __future__ import annotations
 

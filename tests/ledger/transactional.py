@@ -55,7 +55,7 @@ class Producer:
         return base
 
     def end(self, commit: bool, *, bump: bool = False) -> Any:
-        """Goes on with what a bump gives."""
+        """Continues with the identity that a bump returns."""
         ended = self.writer.do(EndTransaction(self.id, self.producer, self.epoch, commit, bump))
         if bump and isinstance(ended, TransactionEnded):
             self.producer, self.epoch = ended.producer, ended.epoch

@@ -1,4 +1,4 @@
-"""Tasks of a round begin with the largest, and what became of them is told in the order they were given."""
+"""The largest tasks start first, and their results are returned in the given order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes without threads: the same seed gives the same interleaving of writes, syncs and chores."""
+"""Executors without threads: the same seed gives the same interleaving of writes, syncs and maintenance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SteppedLane:
 
     @property
     def idle(self) -> bool:
-        """Chance decides whether what could be done at once takes its time all the same."""
+        """The seed decides whether a call that could run at once is delayed."""
         return not self._jobs and not self._closed and self._random.random() < 0.5
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -82,6 +82,6 @@ def step_instead_of_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
     monkeypatch.setattr(
         "mainstem.ports.commitlog.local.log.SHORTCUT_SLOW_S", float("inf")
-    )  # no real clock has a say
+    )  # independent of the real clock
     monkeypatch.setattr(local, "SerialExecutor", lambda name: SteppedLane(randomness))
     monkeypatch.setattr(asyncio, "to_thread", to_thread)

@@ -1,7 +1,7 @@
-"""An object store over a real S3 server on this machine, and the commit log that lives in it.
+"""An object store on a real S3 server on this machine, and the commit log in it.
 
-The server (seaweedfs) runs beside the benchmark on the same cores, so these are figures of both together. What is
-counted exactly is what a bill is made of: requests per GB, and how many bytes each of them moves.
+The server (seaweedfs) uses the same cores as the benchmark, so the figures include both. The number of requests per GB
+and their sizes are exact.
 """
 
 from __future__ import annotations

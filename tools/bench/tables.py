@@ -1,7 +1,7 @@
 """A topic's table under many commits, and typed columns.
 
-Every commit publishes one small part: what it takes must not grow with the history. Values are decoded to typed
-columns as the lake's workers do it.
+Every commit publishes one small part: its duration must not grow with the history. Values are decoded to typed columns
+as the lake's workers do it.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class ServerOverview(ServerSummary, frozen=True):
     uptime_ms: int
     doors: dict[str, str]
     lake_drivers: int
-    disk: DiskSpace | None  # None if there is no data directory
+    disk: DiskSpace | None  # None without a data directory
     performance: Performance
 
 

@@ -114,7 +114,7 @@ class Broker:
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
         self._clock_task = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, if the log is elsewhere
-        self._retention = Retention(log, clock)
+        self.retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
@@ -187,7 +187,7 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
+        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
@@ -387,7 +387,7 @@ class Broker:
 
     async def enforce_retention(self) -> int:
         """Apply time and size limits now, to every topic. Returns how many partitions were trimmed."""
-        return await self._retention.enforce()
+        return await self.retention.enforce()
 
     # Cursors
 

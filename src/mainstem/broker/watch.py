@@ -97,7 +97,6 @@ class WatchPosition:
 
     __slots__ = (
         "cursor",
-        "feed",
         "first",
         "group",
         "live",
@@ -105,16 +104,17 @@ class WatchPosition:
         "tailing",
         "topic",
         "watch_options",
+        "watched",
         "watcher",
     )
 
     def __init__(
-        self, watcher: Watcher, topic: str, feed: _WatchedStream, cursor: int, watch_options: WatchOptions
+        self, watcher: Watcher, topic: str, watched: _WatchedStream, cursor: int, watch_options: WatchOptions
     ) -> None:
         self.watcher = watcher
         self.send_buffer = watcher.send_buffer
         self.topic = topic
-        self.feed = feed
+        self.watched = watched
         self.cursor = cursor  # sequence number of the last record before the position
         self.watch_options = watch_options
         self.first = True  # nothing has been read for it yet
@@ -126,10 +126,10 @@ class WatchPosition:
 class _PositionGroup:
     """Positions of one stream with the same cursor and options."""
 
-    __slots__ = ("cursor", "due", "feed", "places", "reading", "watch_options")
+    __slots__ = ("cursor", "due", "places", "reading", "watch_options", "watched")
 
-    def __init__(self, feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> None:
-        self.feed = feed
+    def __init__(self, watched: _WatchedStream, cursor: int, watch_options: WatchOptions) -> None:
+        self.watched = watched
         self.cursor = cursor
         self.watch_options = watch_options
         self.places: set[WatchPosition] = set()
@@ -174,16 +174,16 @@ class _WatchedStream:
 class _PageDelivery:
     """A page that is being delivered to the members of a group, some per iteration of the loop."""
 
-    __slots__ = ("feed", "places", "watch_options", "watch_page")
+    __slots__ = ("places", "watch_options", "watch_page", "watched")
 
     def __init__(
         self,
-        feed: _WatchedStream,
+        watched: _WatchedStream,
         watch_page: WatchPage,
         watch_options: WatchOptions,
         places: list[WatchPosition],
     ) -> None:
-        self.feed = feed
+        self.watched = watched
         self.watch_page = watch_page
         self.watch_options = watch_options
         self.places = places
@@ -197,7 +197,7 @@ class WatchService:
         self.diffs = diffs
         self._routers = routers
         self._activity = activity
-        self._feeds: dict[int, _WatchedStream] = {}  # by stream
+        self._watched: dict[int, _WatchedStream] = {}  # by stream
         self._scheduled: deque[_WatchedStream] = deque()
         self._due: deque[_PositionGroup] = deque()  # waiting for their turn to read
         self._reads: set[asyncio.Task[None]] = set()  # those that need a file
@@ -206,7 +206,7 @@ class WatchService:
 
     @property
     def places(self) -> int:
-        return sum(len(feed.places) for feed in self._feeds.values())
+        return sum(len(watched.places) for watched in self._watched.values())
 
     # Enter and leave
 
@@ -215,12 +215,12 @@ class WatchService:
     ) -> WatchPosition:
         """Watch a topic after `from_seq`. Raises PartitionNotFound."""
         stream = stream_of(topic, partition)
-        feed = self._feeds.get(stream)
-        if feed is None:
-            feed = self._feeds[stream] = _WatchedStream(self, topic, partition, stream)
-            self._streams.watch((stream,), feed)
-        place = WatchPosition(watcher, topic.name, feed, from_seq, watch_options)
-        feed.places.add(place)
+        watched = self._watched.get(stream)
+        if watched is None:
+            watched = self._watched[stream] = _WatchedStream(self, topic, partition, stream)
+            self._streams.watch((stream,), watched)
+        place = WatchPosition(watcher, topic.name, watched, from_seq, watch_options)
+        watched.places.add(place)
         self._join(place)
         return place
 
@@ -229,11 +229,11 @@ class WatchService:
         if not place.live:
             return
         place.live = False
-        feed = place.feed
-        feed.places.discard(place)
+        watched = place.watched
+        watched.places.discard(place)
         self._part(place)
-        if not feed.places:
-            self._drop(feed)
+        if not watched.places:
+            self._drop(watched)
 
     def resume(self, places: Iterable[WatchPosition]) -> None:
         """The watcher of these positions is ready again."""
@@ -243,34 +243,34 @@ class WatchService:
 
     async def close(self) -> None:
         """Stop reading. The owners of watchers close them."""
-        for feed in list(self._feeds.values()):
-            self._drop(feed)
+        for watched in list(self._watched.values()):
+            self._drop(watched)
         self._due.clear()
         self._page_deliveries.clear()
         for task in self._reads:
             task.cancel()
         await asyncio.gather(*self._reads, return_exceptions=True)
 
-    def _drop(self, feed: _WatchedStream) -> None:
-        self._streams.unwatch((feed.stream,), feed)
-        self._feeds.pop(feed.stream, None)
+    def _drop(self, watched: _WatchedStream) -> None:
+        self._streams.unwatch((watched.stream,), watched)
+        self._watched.pop(watched.stream, None)
 
     # Groups
 
     def _join(self, place: WatchPosition) -> None:
         """Read for it in the next turn, unless there is nothing new."""
-        feed = place.feed
-        place.group = group = self._group(feed, place.cursor, place.watch_options)
+        watched = place.watched
+        place.group = group = self._group(watched, place.cursor, place.watch_options)
         group.places.add(place)
-        if not (group.due or (place.tailing and place.cursor == self._end(feed))):
+        if not (group.due or (place.tailing and place.cursor == self._end(watched))):
             group.due = True
-            self.schedule(feed)
+            self.schedule(watched)
 
     @staticmethod
-    def _group(feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> _PositionGroup:
-        group = feed.groups.get((cursor, watch_options))
+    def _group(watched: _WatchedStream, cursor: int, watch_options: WatchOptions) -> _PositionGroup:
+        group = watched.groups.get((cursor, watch_options))
         if group is None:
-            group = feed.groups[cursor, watch_options] = _PositionGroup(feed, cursor, watch_options)
+            group = watched.groups[cursor, watch_options] = _PositionGroup(watched, cursor, watch_options)
         return group
 
     def _part(self, place: WatchPosition) -> None:
@@ -280,22 +280,22 @@ class WatchService:
         place.group = None
         group.places.discard(place)
         if not group.places and not group.reading:
-            place.feed.groups.pop((group.cursor, group.watch_options), None)
+            place.watched.groups.pop((group.cursor, group.watch_options), None)
 
-    def _end(self, feed: _WatchedStream) -> int:
+    def _end(self, watched: _WatchedStream) -> int:
         """The high watermark; for a deleted stream, a value that no cursor equals."""
         try:
-            return self._streams.bounds(feed.stream)[1]
+            return self._streams.bounds(watched.stream)[1]
         except NotFound:
             return -1
 
     # Turns: at most one iteration of the loop is between a change and its reads
 
-    def schedule(self, feed: _WatchedStream) -> None:
+    def schedule(self, watched: _WatchedStream) -> None:
         """Check the stream in the next turn."""
-        if not feed.scheduled:
-            feed.scheduled = True
-            self._scheduled.append(feed)
+        if not watched.scheduled:
+            watched.scheduled = True
+            self._scheduled.append(watched)
             self._want_turn()
 
     def _want_turn(self) -> None:
@@ -308,25 +308,25 @@ class WatchService:
         try:
             self._hand_out()
             for _ in range(len(self._scheduled)):
-                feed = self._scheduled.popleft()
-                feed.scheduled = False
-                if feed.places:
-                    self._read_stream(feed)
+                watched = self._scheduled.popleft()
+                watched.scheduled = False
+                if watched.places:
+                    self._read_stream(watched)
             self._read_due()
         finally:  # a failure of one must not stop the others
             if self._page_deliveries or self._scheduled:
                 self._want_turn()
 
-    def _read_stream(self, feed: _WatchedStream) -> None:
-        if self._end(feed) < 0:
-            self._topic_deleted(feed)
+    def _read_stream(self, watched: _WatchedStream) -> None:
+        if self._end(watched) < 0:
+            self._topic_deleted(watched)
             return
-        if feed.page_delivery:
+        if watched.page_delivery:
             # Watchers that already have their page wait for the others, so that all continue together.
             return
-        groups = feed.groups.values()
-        if feed.moved:
-            feed.moved = False
+        groups = watched.groups.values()
+        if watched.moved:
+            watched.moved = False
             for group in groups:
                 group.due = True
         for group in groups:
@@ -338,14 +338,14 @@ class WatchService:
                 else:
                     self._due.append(group)
 
-    def _topic_deleted(self, feed: _WatchedStream) -> None:
+    def _topic_deleted(self, watched: _WatchedStream) -> None:
         """The topic was deleted: tell its watchers."""
-        self._drop(feed)
-        for place in list(feed.places):
+        self._drop(watched)
+        for place in list(watched.places):
             place.live = False
             place.watcher.lose(place)
-        feed.places.clear()
-        feed.groups.clear()
+        watched.places.clear()
+        watched.groups.clear()
 
     # Reading
 
@@ -366,11 +366,11 @@ class WatchService:
         self._want_turn()
 
     async def _read(self, group: _PositionGroup) -> None:
-        feed = group.feed
-        topic = self._streams.get_by_id(feed.topic_id)
+        watched = group.watched
+        topic = self._streams.get_by_id(watched.topic_id)
         if topic is None:
             self._retire(group)
-            self.schedule(feed)
+            self.schedule(watched)
             return
         try:
             if any(place.first for place in group.places):
@@ -381,32 +381,32 @@ class WatchService:
                 group.watch_options.max_bytes,
                 group.watch_options.nodes,
             )
-            page = await self.diffs.read(topic, wanted, feed.partition)
+            page = await self.diffs.read(topic, wanted, watched.partition)
         except NotFound:
             self._retire(group)
-            self.schedule(feed)  # which finds that it is deleted
+            self.schedule(watched)  # which finds that it is deleted
         except Exception as error:  # noqa: BLE001 - passed to every member
             self._fail(group, error)
         else:
             self._activity.read(topic.topic_id)
-            partition = feed.partition if len(topic.streams) > 1 else None
-            watch_page = WatchPage(feed.name, partition, group.cursor, page)
+            partition = watched.partition if len(topic.streams) > 1 else None
+            watch_page = WatchPage(watched.name, partition, group.cursor, page)
             self._page_deliveries.append(
-                _PageDelivery(feed, watch_page, group.watch_options, self._retire(group))
+                _PageDelivery(watched, watch_page, group.watch_options, self._retire(group))
             )
-            feed.page_delivery += 1
+            watched.page_delivery += 1
             self._want_turn()
 
     def _retire(self, group: _PositionGroup) -> list[WatchPosition]:
         """Dissolve a group. Its members belong to it until they get their page and join another group."""
-        group.feed.groups.pop((group.cursor, group.watch_options), None)
+        group.watched.groups.pop((group.cursor, group.watch_options), None)
         places = list(group.places)
         group.places.clear()
         return places
 
     def _fail(self, group: _PositionGroup, error: Exception) -> None:
         if not isinstance(error, Closed):
-            _log.error("cannot read watched topic", topic=group.feed.name, error=repr(error))
+            _log.error("cannot read watched topic", topic=group.watched.name, error=repr(error))
         for place in self._retire(group):
             self.leave(place)
             place.watcher.fail(place, error)
@@ -430,9 +430,9 @@ class WatchService:
             if page_delivery.places:
                 return
             self._page_deliveries.popleft()
-            page_delivery.feed.page_delivery -= 1
-            if not page_delivery.feed.page_delivery:
-                self.schedule(page_delivery.feed)
+            page_delivery.watched.page_delivery -= 1
+            if not page_delivery.watched.page_delivery:
+                self.schedule(page_delivery.watched)
 
     def _deliver_page(
         self, places: list[WatchPosition], watch_page: WatchPage, watcher_group: WatcherGroup | None
@@ -474,19 +474,19 @@ class WatchService:
 
     def _wait_for_next(self, page_delivery: _PageDelivery, places: list[WatchPosition]) -> None:
         """Let the watchers that got the page wait together for the next."""
-        feed, watch_page = page_delivery.feed, page_delivery.watch_page
+        watched, watch_page = page_delivery.watched, page_delivery.watch_page
         places = [place for place in places if place.live]
         if not places:
             return
         cursor = watch_page.page.next_from_seq
-        group = self._group(feed, cursor, page_delivery.watch_options)
+        group = self._group(watched, cursor, page_delivery.watch_options)
         group.places.update(places)
         for place in places:
             place.group = group
         stuck = cursor == watch_page.read_from and not watch_page.caught_up
-        if not (group.due or stuck or (watch_page.caught_up and cursor == self._end(feed))):
+        if not (group.due or stuck or (watch_page.caught_up and cursor == self._end(watched))):
             group.due = True
-            self.schedule(feed)
+            self.schedule(watched)
 
 
 def _behind_gap(cursor: int, page: DiffPage) -> int:

@@ -110,10 +110,10 @@ class Aliases:
     def between(self, stream: int, start: int, end: int) -> Iterator[AliasRun]:
         """The copies at offsets [start, end), in order and clipped to that range."""
         for segment in self.segments(stream, start, end):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
             # Runs that no stream refers to may be pruned already.
-            first = max(start, segment.base, feed.start + shift)
-            for run in feed.runs(first - shift, min(end, segment.end) - shift):
+            first = max(start, segment.base, fan_out.start + shift)
+            for run in fan_out.runs(first - shift, min(end, segment.end) - shift):
                 if run.origin != GAP:
                     yield AliasRun(run.position + shift, run.count, run.origin, run.base, run.time_ms)
 
@@ -128,9 +128,9 @@ class Aliases:
     def first_at_time(self, stream: int, start: int, time_ms: int) -> int | None:
         """The first copy at or after `start` whose time is `time_ms` or later."""
         for segment in self.segments(stream, start, 1 << 62):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            first = max(start, segment.base, feed.start + shift)
-            found = feed.first_at_time(first - shift, segment.end - shift, time_ms)
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
+            first = max(start, segment.base, fan_out.start + shift)
+            found = fan_out.first_at_time(first - shift, segment.end - shift, time_ms)
             if found is not None:
                 return found + shift
         return None
@@ -139,9 +139,9 @@ class Aliases:
         """The latest time of the copies at [start, end)."""
         latest: int | None = None
         for segment in self.segments(stream, start, end):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            first, last = max(start, segment.base, feed.start + shift), min(end, segment.end)
-            found = feed.latest_time(first - shift, last - shift)
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
+            first, last = max(start, segment.base, fan_out.start + shift), min(end, segment.end)
+            found = fan_out.latest_time(first - shift, last - shift)
             latest = found if latest is None or (found is not None and found > latest) else latest
         return latest
 
@@ -181,7 +181,7 @@ class Aliases:
 
     def _origins(self) -> dict[int, tuple[Int64s, Int64s]]:
         """By stream, the ranges that copies are read from: starts and ends, merged where they touch."""
-        columns = [feed.origins() for feed in self.feeds.values()]
+        columns = [fan_out.origins() for fan_out in self.feeds.values()]
         origins, starts, ends = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         order = np.lexsort((starts, origins))
         origins, starts, ends = origins[order], starts[order], ends[order]
@@ -200,36 +200,36 @@ class Aliases:
     # Changes
 
     def open(self, source: int, cursor: int, below: int) -> FanOut:
-        feed = self.feeds[self._next_feed] = FanOut(self._next_feed, source, cursor, below)
+        fan_out = self.feeds[self._next_feed] = FanOut(self._next_feed, source, cursor, below)
         self._next_feed += 1
-        return feed
+        return fan_out
 
-    def join(self, feed: FanOut, leg: int, dest: int, end: int) -> None:
-        feed.join(leg, dest, end)
-        self._growing.setdefault(dest, []).append(feed.number)
+    def join(self, fan_out: FanOut, leg: int, dest: int, end: int) -> None:
+        fan_out.join(leg, dest, end)
+        self._growing.setdefault(dest, []).append(fan_out.number)
 
-    def leave(self, feed: FanOut, leg: int, dest: int) -> None:
-        segment = feed.leave(leg)
+    def leave(self, fan_out: FanOut, leg: int, dest: int) -> None:
+        segment = fan_out.leave(leg)
         if segment is not None:
             self._end(dest, segment)
         numbers = self._growing[dest]
-        numbers.remove(feed.number)
+        numbers.remove(fan_out.number)
         if not numbers:
             del self._growing[dest]
 
     def extend(
         self,
-        feed: FanOut,
+        fan_out: FanOut,
         ends: Int64s,
         pieces: list[tuple[int, int, int]],
         time_ms: int,
     ) -> None:
         """Forward pieces (origin, base, count) to every member. `ends` are the end offsets of the members' streams."""
-        for dest, segment in feed.begin(ends):
+        for dest, segment in fan_out.begin(ends):
             self._end(dest, segment)
         for origin, base, count in pieces:
-            self.digest = (self.digest + mix(_TAG | feed.number, feed.end, origin + 1, base)) & MASK
-            feed.add(origin, base, count, time_ms)
+            self.digest = (self.digest + mix(_TAG | fan_out.number, fan_out.end, origin + 1, base)) & MASK
+            fan_out.add(origin, base, count, time_ms)
         self._reached = None
 
     def _end(self, dest: int, segment: AliasSegment) -> None:
@@ -244,8 +244,10 @@ class Aliases:
     def prune(self, start_of: Callable[[int], int]) -> None:
         """Drop what nobody can read any more. This changes no result, so it may run at any time."""
         floors = {
-            number: feed.members_floor(np.array([start_of(dest) for dest in feed.dests.tolist()], np.int64))
-            for number, feed in self.feeds.items()
+            number: fan_out.members_floor(
+                np.array([start_of(dest) for dest in fan_out.dests.tolist()], np.int64)
+            )
+            for number, fan_out in self.feeds.items()
         }
         for stream, segments in list(self._over.items()):
             start = start_of(stream)
@@ -254,11 +256,11 @@ class Aliases:
                 del self._over[stream]
             for segment in segments.between(0, 1 << 62):
                 needed = segment.position + max(0, start - segment.base)
-                floors[segment.feed] = min(floors[segment.feed], needed)
+                floors[segment.fan_out] = min(floors[segment.fan_out], needed)
         for number, floor in floors.items():
-            feed = self.feeds[number]
-            feed.prune(floor)
-            if floor >= feed.end and not len(feed.dests):
+            fan_out = self.feeds[number]
+            fan_out.prune(floor)
+            if floor >= fan_out.end and not len(fan_out.dests):
                 del self.feeds[number]
         self._reached = None
 
@@ -269,7 +271,7 @@ class Aliases:
         return AliasesState(
             self._next_feed,
             self.digest,
-            [feed.encode() for _, feed in sorted(self.feeds.items())],
+            [fan_out.encode() for _, fan_out in sorted(self.feeds.items())],
             [
                 (stream, [column.tobytes() for column in segments.columns()])
                 for stream, segments in sorted(self._over.items())
@@ -281,9 +283,9 @@ class Aliases:
         aliases = cls()
         aliases._next_feed, aliases.digest = state.next_feed, state.digest
         for one in state.feeds:
-            feed = aliases.feeds[one.number] = FanOut.decode(one)
-            for dest in feed.dests.tolist():
-                aliases._growing.setdefault(dest, []).append(feed.number)
+            fan_out = aliases.feeds[one.number] = FanOut.decode(one)
+            for dest in fan_out.dests.tolist():
+                aliases._growing.setdefault(dest, []).append(fan_out.number)
         for stream, columns in state.segments:
             segments = aliases._over[stream] = AliasSegments()
             for column, body in zip(segments.columns(), columns, strict=True):

@@ -134,7 +134,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
     def __init__(self) -> None:
         self._groups: Keyed[str, StoredGroup] = Keyed(attrgetter("digest"))
         self._changes = 0  # so far; each one gives a new revision
-        self._bytes = 0
+        self.bytes = 0
 
     @property
     def digest(self) -> int:
@@ -170,7 +170,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         if (
             not group.members
             or group.bytes > limits.CONSUMER_GROUP_BYTES_MAX
-            or self._bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
+            or self.bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
         ):
             return _FORGOTTEN
         self._put(group)
@@ -217,13 +217,13 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
 
     def _put(self, group: StoredGroup) -> None:
         self._groups.put(group.name, group)
-        self._bytes += group.bytes
+        self.bytes += group.bytes
 
     def _take_out(self, name: str) -> StoredGroup | None:
         """Remove a group, to change it or forget it."""
         group = self._groups.pop(name)
         if group is not None:
-            self._bytes -= group.bytes
+            self.bytes -= group.bytes
         return group
 
 

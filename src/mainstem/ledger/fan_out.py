@@ -29,7 +29,7 @@ class AliasSegment(NamedTuple):
 
     base: int
     count: int  # type: ignore[assignment]  # hides tuple.count
-    feed: int
+    fan_out: int
     position: int
 
     @property
@@ -209,12 +209,12 @@ class FanOut:
 
     @classmethod
     def decode(cls, state: FanOutState) -> FanOut:
-        feed = cls(state.number, state.source, state.cursor, state.below)
-        feed.end, feed.copies = state.end, state.copies
-        runs = (feed._positions, feed._origins, feed._bases, feed._times)
+        fan_out = cls(state.number, state.source, state.cursor, state.below)
+        fan_out.end, fan_out.copies = state.end, state.copies
+        runs = (fan_out._positions, fan_out._origins, fan_out._bases, fan_out._times)
         for column, body in zip(runs, state.runs, strict=True):
             column.frombytes(body)
-        feed.legs, feed.dests, feed._begun, feed._since = (
+        fan_out.legs, fan_out.dests, fan_out._begun, fan_out._since = (
             np.frombuffer(body, np.int64).copy() for body in state.members
         )
-        return feed
+        return fan_out

@@ -111,6 +111,11 @@ class Leases:
         times = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
         return min(times) if times else None
 
+    @property
+    def heap_entries(self) -> int:
+        """Entries of the largest heap, including stale ones."""
+        return max(len(self._waiting_heap), len(self._due), len(self._deadlines))
+
     def holder(self, offset: int) -> Grant | None:
         return self._leased.get(offset)
 

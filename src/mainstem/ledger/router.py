@@ -95,7 +95,7 @@ class RouterPartitionState(msgspec.Struct, frozen=True, array_like=True):
     dest: int
     cursor: int
     copies: int
-    feed: int  # 0 = none
+    fan_out: int  # 0 = none
     mark: int
     noted: tuple[int, int, int] | None
 
@@ -122,7 +122,7 @@ class RouterPartition:
     dest: int
     own_cursor: int  # while it is not in a fan-out
     own_copies: int = 0  # made outside its present fan-out
-    feed: FanOut | None = None
+    fan_out: FanOut | None = None
     mark: int = 0  # copies of the fan-out when it joined
     # Its last append: the cursor before it, the first offset of the copies, and their number.
     noted: tuple[int, int, int] | None = None
@@ -130,28 +130,30 @@ class RouterPartition:
     @property
     def cursor(self) -> int:
         """The next offset of the source to copy."""
-        return self.own_cursor if self.feed is None else self.feed.cursor
+        return self.own_cursor if self.fan_out is None else self.fan_out.cursor
 
     @property
     def copies(self) -> int:
-        return self.own_copies + (0 if self.feed is None else self.feed.copies - self.mark)
+        return self.own_copies + (0 if self.fan_out is None else self.fan_out.copies - self.mark)
 
     @property
     def digest(self) -> int:
-        if self.feed is None:
+        if self.fan_out is None:
             last = self.noted[1] + 1 if self.noted else 0
             return mix(_TAG | self.number, self.own_cursor, self.own_copies, -last)
-        return mix(_TAG | self.number, self.mark, self.own_copies, self.feed.number)
+        return mix(_TAG | self.number, self.mark, self.own_copies, self.fan_out.number)
 
     def encode(self) -> RouterPartitionState:
-        feed, mark = (self.feed.number, self.mark) if self.feed else (0, 0)
+        fan_out, mark = (self.fan_out.number, self.mark) if self.fan_out else (0, 0)
         return RouterPartitionState(
-            self.number, self.source, self.dest, self.own_cursor, self.own_copies, feed, mark, self.noted
+            self.number, self.source, self.dest, self.own_cursor, self.own_copies, fan_out, mark, self.noted
         )
 
     @classmethod
-    def decode(cls, state: RouterPartitionState, router: Router, feeds: dict[int, FanOut]) -> RouterPartition:
-        feed = feeds[state.feed] if state.feed else None
+    def decode(
+        cls, state: RouterPartitionState, router: Router, fan_outs: dict[int, FanOut]
+    ) -> RouterPartition:
+        fan_out = fan_outs[state.fan_out] if state.fan_out else None
         return cls(
             state.number,
             router,
@@ -159,7 +161,7 @@ class RouterPartition:
             state.dest,
             state.cursor,
             state.copies,
-            feed,
+            fan_out,
             state.mark,
             state.noted,
         )
@@ -219,7 +221,7 @@ class Router:
         )
 
     @classmethod
-    def decode(cls, state: RouterState, feeds: dict[int, FanOut]) -> Router:
+    def decode(cls, state: RouterState, fan_outs: dict[int, FanOut]) -> Router:
         router = cls(
             state.name,
             state.source,
@@ -230,5 +232,5 @@ class Router:
             state.allow_cycle,
             state.guarantee,
         )
-        router.legs += [RouterPartition.decode(leg, router, feeds) for leg in state.legs]
+        router.legs += [RouterPartition.decode(leg, router, fan_outs) for leg in state.legs]
         return router

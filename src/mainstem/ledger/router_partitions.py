@@ -32,7 +32,7 @@ class RouterPartitions:
         self._legs: Keyed[int, RouterPartition] = Keyed(attrgetter("digest"))
         self._of_source: dict[int, list[RouterPartition]] = {}  # by stream
         self._of_dest: dict[int, list[RouterPartition]] = {}
-        self._feeds: dict[int, list[FanOut]] = {}  # by source stream, those with members
+        self._fan_outs: dict[int, list[FanOut]] = {}  # by source stream, those with members
         self._loose: dict[int, set[int]] = {}  # by source stream: router partitions that are not in a fan-out
         streams.on_removed = self._removed
 
@@ -40,9 +40,9 @@ class RouterPartitions:
         """Load the state of a checkpoint. The caller adds the router partitions."""
         self.aliases = aliases
         self.hops.load(hops)
-        for _, feed in sorted(aliases.feeds.items()):
-            if len(feed.dests):
-                self._feeds.setdefault(feed.source, []).append(feed)
+        for _, fan_out in sorted(aliases.feeds.items()):
+            if len(fan_out.dests):
+                self._fan_outs.setdefault(fan_out.source, []).append(fan_out)
 
     # Reads
 
@@ -66,11 +66,11 @@ class RouterPartitions:
 
     def forwards(self, stream: int) -> bool:
         """Whether `Forward` would advance a router partition."""
-        return stream in self._feeds or any(map(self.aliased, self.loose(stream)))
+        return stream in self._fan_outs or any(map(self.aliased, self.loose(stream)))
 
     def lowest_cursor(self, stream: int) -> int | None:
         """The lowest cursor of the router partitions of a stream."""
-        cursors = [feed.cursor for feed in self._feeds.get(stream, ())]
+        cursors = [fan_out.cursor for fan_out in self._fan_outs.get(stream, ())]
         cursors += [leg.own_cursor for leg in self.loose(stream)]
         return min(cursors, default=None)
 
@@ -97,7 +97,7 @@ class RouterPartitions:
         self._legs.put(leg.number, leg)
         self._of_source.setdefault(leg.source, []).append(leg)
         self._of_dest.setdefault(leg.dest, []).append(leg)
-        if leg.feed is None:
+        if leg.fan_out is None:
             self._loose.setdefault(leg.source, set()).add(leg.number)
 
     def remove(self, leg: RouterPartition) -> None:
@@ -118,45 +118,45 @@ class RouterPartitions:
 
     def part(self, leg: RouterPartition) -> None:
         """Remove a router partition from its fan-out. It continues at the fan-out's cursor."""
-        feed = leg.feed
-        if feed is None:
+        fan_out = leg.fan_out
+        if fan_out is None:
             return
         leg.own_cursor, leg.own_copies = leg.cursor, leg.copies
-        self.aliases.leave(feed, leg.number, leg.dest)
-        leg.feed = None
+        self.aliases.leave(fan_out, leg.number, leg.dest)
+        leg.fan_out = None
         self._legs.put(leg.number, leg)
         self._loose.setdefault(leg.source, set()).add(leg.number)
-        if not len(feed.dests):
-            self._feeds[leg.source].remove(feed)
-            if not self._feeds[leg.source]:
-                del self._feeds[leg.source]
+        if not len(fan_out.dests):
+            self._fan_outs[leg.source].remove(fan_out)
+            if not self._fan_outs[leg.source]:
+                del self._fan_outs[leg.source]
 
-    def _join(self, leg: RouterPartition, feed: FanOut) -> None:
-        leg.own_copies, leg.feed, leg.mark, leg.noted = leg.copies, feed, feed.copies, None
-        self.aliases.join(feed, leg.number, leg.dest, int(self._streams.end[leg.dest]))
+    def _join(self, leg: RouterPartition, fan_out: FanOut) -> None:
+        leg.own_copies, leg.fan_out, leg.mark, leg.noted = leg.copies, fan_out, fan_out.copies, None
+        self.aliases.join(fan_out, leg.number, leg.dest, int(self._streams.end[leg.dest]))
         self._legs.put(leg.number, leg)
         self._loose[leg.source].discard(leg.number)
 
     def regroup(self, source: int) -> None:
         """Put each eligible router partition into a fan-out, those with equal cursors into the same one."""
-        for feed in list(self._feeds.get(source, ())):
-            behind = self._behind(source, feed.cursor)
-            for number in feed.legs[behind | ~self._streams.plain[feed.dests]].tolist():
+        for fan_out in list(self._fan_outs.get(source, ())):
+            behind = self._behind(source, fan_out.cursor)
+            for number in fan_out.legs[behind | ~self._streams.plain[fan_out.dests]].tolist():
                 self.part(self._legs[number])
         for number in sorted(self._loose.get(source, ())):
             leg = self._legs[number]
             if self.aliased(leg):
-                self._join(leg, self._feed_for(leg))
+                self._join(leg, self._fan_out_for(leg))
 
-    def _feed_for(self, leg: RouterPartition) -> FanOut:
+    def _fan_out_for(self, leg: RouterPartition) -> FanOut:
         """A fan-out with the same cursor that does not reach the destination yet, or a new one."""
-        feeds = self._feeds.setdefault(leg.source, [])
-        for feed in feeds:
-            if feed.cursor == leg.own_cursor and not feed.reaches(leg.dest):
-                return feed
-        feed = self.aliases.open(leg.source, leg.own_cursor, self._bytes_below(leg.source, leg.own_cursor))
-        feeds.append(feed)
-        return feed
+        fan_outs = self._fan_outs.setdefault(leg.source, [])
+        for fan_out in fan_outs:
+            if fan_out.cursor == leg.own_cursor and not fan_out.reaches(leg.dest):
+                return fan_out
+        fan_out = self.aliases.open(leg.source, leg.own_cursor, self._bytes_below(leg.source, leg.own_cursor))
+        fan_outs.append(fan_out)
+        return fan_out
 
     def _bytes_below(self, stream: int, offset: int) -> int:
         """Bytes of the live records below an offset: exact at the end of the stream, else by the average size."""
@@ -170,10 +170,10 @@ class RouterPartitions:
 
     def _removed(self, stream: int, start: int, end: int, size: int) -> None:
         """Records were removed from a stream: update the bytes below the cursors of its fan-outs."""
-        for feed in self._feeds.get(stream, ()):
-            below = min(end, feed.cursor) - start
+        for fan_out in self._fan_outs.get(stream, ()):
+            below = min(end, fan_out.cursor) - start
             if below > 0:
-                feed.below = max(0, feed.below - size * below // (end - start))
+                fan_out.below = max(0, fan_out.below - size * below // (end - start))
 
     # Forwarding
 
@@ -186,32 +186,32 @@ class RouterPartitions:
         end = min(until, self._streams.stable_end(source))
         ends: dict[int, int] = {}
         copies = 0
-        for feed in list(self._feeds.get(source, ())):
-            if feed.cursor < end:
-                copies += self._advance(feed, end, time_ms, ends)
+        for fan_out in list(self._fan_outs.get(source, ())):
+            if fan_out.cursor < end:
+                copies += self._advance(fan_out, end, time_ms, ends)
         self._merge(source)
         self._cut_hops(source)
         return Forwarded(copies, ends)
 
-    def _advance(self, feed: FanOut, end: int, time_ms: int, ends: dict[int, int]) -> int:
+    def _advance(self, fan_out: FanOut, end: int, time_ms: int, ends: dict[int, int]) -> int:
         """Advance a fan-out. Returns how many copies that made."""
-        streams, dests = self._streams, feed.dests
-        parts = self._parts(feed.source, feed.cursor, end)
-        size = self._size_of(feed, end)
+        streams, dests = self._streams, fan_out.dests
+        parts = self._parts(fan_out.source, fan_out.cursor, end)
+        size = self._size_of(fan_out, end)
         pieces: list[tuple[int, int, int]] = []
         for origin, first, last, _ in parts:
             if origin == GAP:
                 pieces.append((GAP, 0, last - first))
             else:
-                pieces += self.aliases.resolve(feed.source, first, last)
+                pieces += self.aliases.resolve(fan_out.source, first, last)
         copies = sum(last - first for origin, first, last, _ in parts if origin != GAP)
-        feed.cursor = end
+        fan_out.cursor = end
         if not pieces:
             return 0
         bases = streams.end[dests]
-        self.aliases.extend(feed, bases, pieces, time_ms)
+        self.aliases.extend(fan_out, bases, pieces, time_ms)
         streams.append_alias(dests, sum(piece[2] for piece in pieces), copies, size, time_ms)
-        self._fill_in(feed, bases, parts)
+        self._fill_in(fan_out, bases, parts)
         for dest, reached in zip(dests.tolist(), streams.end[dests].tolist(), strict=True):
             ends[dest] = reached
         return copies * len(dests)
@@ -236,34 +236,34 @@ class RouterPartitions:
             at = max(at, last)
         return parts
 
-    def _size_of(self, feed: FanOut, end: int) -> int:
+    def _size_of(self, fan_out: FanOut, end: int) -> int:
         """Bytes of the live records from the fan-out's cursor to `end`: exact once all is forwarded."""
-        streams, source = self._streams, feed.source
+        streams, source = self._streams, fan_out.source
         start, last = streams.start(source), int(streams.end[source])
-        if feed.cursor <= start:
-            feed.below = 0
-        pending = max(0, int(streams.bytes[source]) - feed.below)
-        holes, at = streams.holes(source), max(feed.cursor, start)
+        if fan_out.cursor <= start:
+            fan_out.below = 0
+        pending = max(0, int(streams.bytes[source]) - fan_out.below)
+        holes, at = streams.holes(source), max(fan_out.cursor, start)
         share = pending
         if end < last:
             live = last - at - holes.covered(at, last)
             taken = max(0, end - at - holes.covered(at, end)) if end > at else 0
             share = pending * taken // live if live else 0
-        feed.below += share
+        fan_out.below += share
         return share
 
     def _fill_in(
         self,
-        feed: FanOut,
+        fan_out: FanOut,
         bases: Int64s,
         parts: list[tuple[int, int, int, int]],
     ) -> None:
         """Make the gaps in the destination streams, and store the hop counts of what may be forwarded further."""
-        onward = [dest in self._of_source for dest in feed.dests.tolist()]
+        onward = [dest in self._of_source for dest in fan_out.dests.tolist()]
         gaps = any(origin == GAP for origin, _, _, _ in parts)
         if not gaps and not any(onward):
             return
-        for dest, base, goes_on in zip(feed.dests.tolist(), bases.tolist(), onward, strict=True):
+        for dest, base, goes_on in zip(fan_out.dests.tolist(), bases.tolist(), onward, strict=True):
             at = base
             for origin, first, last, hop in parts:
                 if origin == GAP:
@@ -274,12 +274,12 @@ class RouterPartitions:
 
     def _merge(self, source: int) -> None:
         """Merge the fan-outs of router partitions that have caught up."""
-        feeds = self._feeds.get(source, [])
-        for feed in feeds[1:]:
-            first = feeds[0]
-            if feed.cursor != first.cursor:
+        fan_outs = self._fan_outs.get(source, [])
+        for fan_out in fan_outs[1:]:
+            first = fan_outs[0]
+            if fan_out.cursor != first.cursor:
                 continue
-            for number, dest in zip(feed.legs.tolist(), feed.dests.tolist(), strict=True):
+            for number, dest in zip(fan_out.legs.tolist(), fan_out.dests.tolist(), strict=True):
                 if not first.reaches(dest):
                     self.part(self._legs[number])
                     self._join(self._legs[number], first)
@@ -367,12 +367,20 @@ class RouterPartitions:
     # State as a whole
 
     def digest(self) -> int:
-        feeds = sum(
-            hash_fields("feed", feed.number, feed.source, feed.cursor, feed.below, feed.end, feed.copies)
-            for feeds in self._feeds.values()
-            for feed in feeds
+        fan_outs = sum(
+            hash_fields(
+                "fan_out",
+                fan_out.number,
+                fan_out.source,
+                fan_out.cursor,
+                fan_out.below,
+                fan_out.end,
+                fan_out.copies,
+            )
+            for fan_outs in self._fan_outs.values()
+            for fan_out in fan_outs
         )
-        return (self._legs.digest + feeds + self.hops.digest + self.aliases.digest) & MASK
+        return (self._legs.digest + fan_outs + self.hops.digest + self.aliases.digest) & MASK
 
 
 def lost_below_start(streams: Streams, source: int, cursor: int, end: int) -> int:

@@ -199,7 +199,7 @@ class Routers(Section[RoutersState]):
         for leg in router.legs:
             if not router.verbatim:
                 self.legs.part(leg)
-            elif leg.feed is None:
+            elif leg.fan_out is None:
                 self.legs.regroup(leg.source)  # now, while the bytes below its cursor are known exactly
         return RouterPut(command.name, created)
 

@@ -482,9 +482,7 @@ class Transactions(Section[list[TransactionState]]):
     def _find(self, id: str, producer: int, epoch: int) -> Transaction | ProducerUnknown | ProducerFenced:
         one = self._by_id.get(id)
         if one is None or one.producer != producer:
-            return ProducerUnknown(
-                f"producer {producer} does not hold transactional id {id[:64]!r}: initialise it"
-            )
+            return ProducerUnknown(f"producer {producer} does not hold transactional id {id[:64]!r}")
         return one if one.epoch == epoch else _fenced(one)
 
     def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:

@@ -221,7 +221,7 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
     python.create_partitions({"py": 4})
     deadline = time.monotonic() + 30  # another broker learns of them a moment later
     while len(python.describe_topics(["py"])[0]["partitions"]) != 4:
-        assert time.monotonic() < deadline, "nobody tells of the new partitions"
+        assert time.monotonic() < deadline, "no client sees the new partitions"
     topic = PyConfigResource("TOPIC", "py", {"retention.bytes": "7", "cleanup.policy": ("APPEND", "compact")})
     python.alter_configs([topic])
     configs = python.describe_configs([PyConfigResource("TOPIC", "py")])["topic"]["py"]

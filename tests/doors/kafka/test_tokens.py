@@ -141,7 +141,7 @@ async def test_a_token_is_accepted_if_a_known_key_signed_it_and_only_then(tmp_pa
     for reason, (text, now) in wrong.items():
         with pytest.raises(Unauthorized, match=reason):
             await tokens.check(text, now)
-    # The public key is no secret: it must not serve as one.
+    # The public key is not secret: it must not verify an HMAC.
     confused = _unsigned({"alg": "HS256"}, **good)
     forged = hmac.digest(keys.read_bytes(), confused.encode(), hashlib.sha256)
     with pytest.raises(Unauthorized):

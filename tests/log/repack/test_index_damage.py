@@ -89,7 +89,7 @@ async def test_a_file_with_damaged_indexes_loses_only_its_own_records_until_it_i
     await broker.create_topic("other", config=TopicConfig(retention_ms=1))
     await broker.append_values("other", [b"x"])
     machine.clock.advance(10)
-    assert await broker._retention.enforce() == 1
+    assert await broker.enforce_retention() == 1
     await broker.append_values("other", [b"y"])
     planned = {task.topic: task.sources.end for task in (await broker.lake.plan(PlanRequest("test"))).tasks}
     assert planned["other"] == 2

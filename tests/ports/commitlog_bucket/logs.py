@@ -47,7 +47,7 @@ async def open_bucket_log(store: ObjectStore, **options: Any) -> BucketCommitLog
 
 
 def refer_to_all_over(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Payloads of so many bytes stay where they are when their object is sealed; smaller ones are packed, and the
+    """Payloads of at least this size stay in place when their object is sealed; smaller ones are packed, and the
     smallest of all stand in their entries."""
     monkeypatch.setattr(
         "mainstem.ports.commitlog.shared.bucket.commits.BUCKET_INLINE_BYTES_MAX", 2 * size // 3
@@ -123,7 +123,7 @@ class Writer:
 
 
 async def race(logs: Sequence[BucketCommitLog], each: int, payload: int = 10) -> list[Writer]:
-    """Every log writes so many entries while the others do; then all read up to the tail."""
+    """Every log writes this many entries concurrently; then all read up to the tail."""
     writers = [Writer(log) for log in logs]
 
     async def work(name: int, writer: Writer) -> None:

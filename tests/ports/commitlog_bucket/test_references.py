@@ -357,7 +357,7 @@ async def test_interrupted_maintenance_is_completed_by_the_next_run(
 
 
 async def _cut_short(ground: Ground, work: Awaitable[None], left: int) -> bool:
-    """Let so many calls change the store, and none after them. Returns whether that was enough."""
+    """Let this many calls change the store, and none after them. Returns whether that was enough."""
 
     async def cut(call: str, key: str) -> None:
         nonlocal left

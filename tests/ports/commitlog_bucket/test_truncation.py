@@ -1,4 +1,4 @@
-"""Truncation behind checkpoints, and whoever slept through it."""
+"""Truncation behind checkpoints, and writers that were paused during it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ground:
 
 
 async def grow(log: BucketCommitLog, objects: int, *, large: bool = False) -> None:
-    """So many finished objects, each sealed and with a checkpoint after it, then one that is not."""
+    """This many finished objects, each sealed and with a checkpoint after it, then one that is not."""
     for _ in range(objects):
         await append_samples(log, 5)
         if large:

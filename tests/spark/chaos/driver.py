@@ -66,7 +66,7 @@ class Workers:
 
 
 def _work() -> None:
-    """Until whoever sends tasks is gone."""
+    """Runs until the sender of tasks disconnects."""
     while True:
         try:
             task = _received(sys.stdin.buffer)

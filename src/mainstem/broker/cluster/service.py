@@ -196,7 +196,7 @@ class Cluster:
                     self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
-                self._heartbeat_loop()
+                self._heartbeat_committed()
                 self._tell()
             except (BrokerFenced, Stale):
                 await asyncio.sleep(MEMBER_REJOIN_S)
@@ -209,7 +209,7 @@ class Cluster:
         alone = len(self._log.ledger.members) <= 1
         return MEMBER_ALONE_HEARTBEAT_S if alone else MEMBER_HEARTBEAT_S
 
-    def _heartbeat_loop(self) -> None:
+    def _heartbeat_committed(self) -> None:
         self._beat_since = None
         if self._beat_failure is not None:
             self._beat_failure = None
@@ -230,12 +230,13 @@ class Cluster:
         _log.info("rejoined", epoch=self._log.epoch)
 
     async def _expire_silent(self) -> None:
-        for broker, epoch, last in self._silent():
+        for broker, epoch, last in self.silent_members():
             gone = await self._log.propose(ExpireBroker(broker, epoch, last))
             if gone.gone:
                 _log.warning("broker expired", broker=broker, epoch=epoch)
 
-    def _silent(self) -> list[tuple[int, int, int]]:
+    def silent_members(self) -> list[tuple[int, int, int]]:
+        """(broker, epoch, last commit id) of members to expire. Also updates which ones clients should avoid."""
         now = self._clock.monotonic()
         ledger = self._log.ledger
         if now - self._looked > 2 * MEMBER_HEARTBEAT_S:

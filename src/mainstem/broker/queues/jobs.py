@@ -45,7 +45,11 @@ class JobReader:
             OrderedDict()
         )  # by stream and first offset
         self._firsts: dict[int, list[int]] = {}  # first offsets of a stream's cached pieces, rising
-        self._bytes = 0
+        self.cached_bytes = 0
+
+    def __len__(self) -> int:
+        """The number of cached pieces."""
+        return len(self._pieces)
 
     async def read(self, stream: int, offsets: Sequence[int]) -> list[StoredRecord | None]:
         """The records at these rising offsets, as written; None where the record does not exist (any more)."""
@@ -68,7 +72,7 @@ class JobReader:
     def forget(self, stream: int) -> None:
         """Drop the cached records of a stream."""
         for first in self._firsts.pop(stream, []):
-            self._bytes -= self._pieces.pop((stream, first)).bytes
+            self.cached_bytes -= self._pieces.pop((stream, first)).bytes
 
     def _piece(self, stream: int, offset: int) -> _CachedBatches | None:
         firsts = self._firsts.get(stream, [])
@@ -97,14 +101,14 @@ class JobReader:
             firsts = self._firsts.setdefault(stream, [])
             firsts.insert(bisect_right(firsts, piece.first), piece.first)
         else:
-            self._bytes -= old.bytes
+            self.cached_bytes -= old.bytes
         self._pieces[stream, piece.first] = piece
-        self._bytes += piece.bytes
+        self.cached_bytes += piece.bytes
         while len(self._pieces) > 1 and (
-            self._bytes > QUEUE_PIECES_BYTES_MAX or len(self._pieces) > QUEUE_PIECES_MAX
+            self.cached_bytes > QUEUE_PIECES_BYTES_MAX or len(self._pieces) > QUEUE_PIECES_MAX
         ):
             (gone, first), dropped = self._pieces.popitem(last=False)
-            self._bytes -= dropped.bytes
+            self.cached_bytes -= dropped.bytes
             self._firsts[gone].remove(first)
             if not self._firsts[gone]:
                 del self._firsts[gone]
