@@ -59,10 +59,15 @@ class Appends:
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         recompression = self._recompression
-        if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
+        config = topic.config
+        if (
+            config.compression_type == "producer"
+            and not config.validates
+            and request.stream not in recompression.lines
+        ):
             self._log_streams.of(request.stream).append(request, waiter)
         else:
-            recompression.append(request, topic.config, waiter)
+            recompression.append(request, config, waiter)
 
     def batches(
         self,
