@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
@@ -51,6 +51,9 @@ from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
+from mainstem.ports.steady_clock import SteadyClock
+
+_log = events.named("broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ class BrokerOptions:
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    clock_step_ms: int = (
+        limits.CLOCK_STEP_MS_MAX
+    )  # the largest jump ahead of the clock that is followed; 0: any
     accept_missing: bool = False  # record what missing files held as lost, for good
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
@@ -140,11 +146,18 @@ class Broker:
         cls, options: BrokerOptions, clock: Clock | None = None, random: Random | None = None
     ) -> Broker:
         """Take the data directory, recover it and be ready to serve."""
-        clock = clock or SystemClock()
+        elapsed_s = SystemClock.boottime if clock is None else None
+        clock = SteadyClock(clock or SystemClock(), elapsed_s, options.clock_step_ms)
         random = random or SystemRandom()
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
+        if log.ledger_ahead_ms > limits.CLOCK_STEP_MS_MAX:
+            _log.error(
+                "ledger time is ahead of the clock",
+                ahead_ms=log.ledger_ahead_ms,
+                action="check the system clock; if it is right, it was wrong once, and leases run on monotonic time",
+            )
         if broker.cluster.shared:
             await broker.check_clock()  # before anything it does depends on it
         await broker.catalog.relocate_tables()
@@ -163,7 +176,19 @@ class Broker:
 
     async def check_clock(self) -> None:
         """Find out whether what depends on the time may be left to this broker."""
-        self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
+        own = self._own_clock
+        source = own.source if isinstance(own, SteadyClock) else own
+        off_ms = await clock_off_ms(self.objects, source, self._random)
+        if isinstance(own, SteadyClock) and not off_ms:
+            own.accept()  # the store's clock, which all brokers have in common, agrees
+        self.cluster.take_clock(off_ms)
+
+    @property
+    def clock_ahead_ms(self) -> int:
+        """How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock."""
+        own = self._own_clock
+        refused = own.refused_ms if isinstance(own, SteadyClock) else 0
+        return max(refused, self._log.ledger_ahead_ms)
 
     @property
     def _rounds(self) -> tuple[PeriodicTask, ...]:

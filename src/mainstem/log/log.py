@@ -355,6 +355,15 @@ class Log:
         """Why nothing is written any more, if so."""
         return self._committer.refusal
 
+    def now_ms(self) -> int:
+        """Ledger time now: compare deadlines and times in the ledger with it, and record times with a clock."""
+        return self._committer.now_ms()
+
+    @property
+    def ledger_ahead_ms(self) -> int:
+        """How far ledger time is ahead of the clock."""
+        return self._committer.ledger_time.ahead_ms
+
     @property
     def unwritable(self) -> MainstemError | None:
         """Why writes are refused, for good or for now: a full disk, no free file descriptor."""

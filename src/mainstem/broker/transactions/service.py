@@ -188,7 +188,7 @@ class TransactionService:
 
     async def enforce(self) -> tuple[str, ...]:
         """Abort what takes longer than its producer allowed, forget ids long unused. Returns what expired."""
-        now = self._clock.now_ms()
+        now = self._log.now_ms()
         ledger = self._log.ledger
         if ledger.producers.any_idle_since(now - limits.PRODUCER_IDLE_MS):
             await self._log.propose(ExpireProducers(now - limits.PRODUCER_IDLE_MS))

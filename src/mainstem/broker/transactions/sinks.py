@@ -92,7 +92,7 @@ class SinkService:
 
     async def enforce(self) -> int:
         """Forget queries that are not heard of any more. Returns how many."""
-        now = self._clock.now_ms()
+        now = self._log.now_ms()
         idle = tuple(
             (sink.query, sink.updated_ms)
             for sink in self._log.ledger.sinks
