@@ -155,6 +155,11 @@ def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
 
 def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
     """Check what the metrics of a running server say about its log."""
+    files = _number(metrics, "mainstem_repacked_files_missing")
+    if files:
+        yield Finding(
+            "problem", "records", f"{files:.0f} repacked files are missing", "restore them from a backup"
+        )
     missing = _number(metrics, "mainstem_records_missing")
     if missing:
         yield Finding(

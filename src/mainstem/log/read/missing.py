@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from mainstem import events
-from mainstem.errors import LogDamaged, Unavailable
+from mainstem.errors import LogDamaged, NotFound, Unavailable
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.parts import prefix_of
+from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.streams import MarkLost
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.metrics import Metric, one
+from mainstem.ports.objectstore.port import ObjectStore
 
 MISSING = "missing"  # the reason of such a loss
 _log = events.named("log")
@@ -29,6 +32,10 @@ class MissingRecords:
         self._index = index
         self._lookups = lookups
         self.ranges: dict[int, list[Offsets]] = {}  # by stream, rising
+        self.of_parts: dict[
+            int, list[Offsets]
+        ] = {}  # the same of parts, whose files no repack or plan can pass
+        self.files = 0  # repacked files that were not in the store at the start
 
     async def survey(self) -> None:
         """Compare what streams must hold with the files there are. Reports what is missing."""
@@ -43,9 +50,34 @@ class MissingRecords:
                     for piece in self._live(copy, low, high):
                         self.add(copy, *piece)
 
-    def add(self, stream: int, start: int, end: int) -> None:
+    async def survey_store(self, store: ObjectStore) -> None:
+        """Compare the repacked files and the files of parts with what the store has. Reports what is missing."""
+        repacked = {one.key async for one in store.list(REPACKED)}
+        for number in list(self._ledger.repacked.numbers()):
+            file = self._ledger.repacked.file(number)
+            if file is not None and file.key not in repacked and await _lacks(store, file.key):
+                if self._ledger.repacked.file(number) != file:
+                    continue  # replaced meanwhile
+                self.files += 1
+                self._index.cannot_load(number, gone=True)
+                _log.error("repacked file missing", key=file.key, action="restore it from a backup")
+        generations = self._ledger.generations
+        for stream in list(generations.streams()):
+            owner = self._ledger.topics.of_stream(stream)
+            if owner is None:
+                continue
+            stored = {one.key async for one in store.list(prefix_of(owner, stream))}
+            for part in generations.parts(stream):
+                for file in part.files:
+                    if file.key not in stored and await _lacks(store, file.key):
+                        if generations.part_at(stream, part.base) == part:
+                            self.add(stream, part.base, part.end, self.of_parts)
+                        break
+
+    def add(self, stream: int, start: int, end: int, ranges: dict[int, list[Offsets]] | None = None) -> None:
         """Take a range in, and report it."""
-        known = self.ranges.setdefault(stream, [])
+        ranges = self.ranges if ranges is None else ranges
+        known = ranges.setdefault(stream, [])
         if any(first <= start and end <= last for first, last in known):
             return
         merged: list[Offsets] = []
@@ -54,7 +86,7 @@ class MissingRecords:
                 merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
             else:
                 merged.append((first, last))
-        self.ranges[stream] = merged
+        ranges[stream] = merged
         topic = self._ledger.topics.of_stream(stream)
         _log.error(
             "records missing",
@@ -95,9 +127,9 @@ class MissingRecords:
 
     def count(self, stream: int | None = None) -> int:
         """How many records are missing: of a stream, or of all."""
-        if not self.ranges:
+        if not self.ranges and not self.of_parts:
             return 0
-        streams = self.ranges if stream is None else (stream,)
+        streams = {*self.ranges, *self.of_parts} if stream is None else (stream,)
         return sum(self._count(one) for one in streams)
 
     def _count(self, stream: int) -> int:
@@ -107,7 +139,7 @@ class MissingRecords:
         start, holes = streams.start(stream), streams.holes(stream)
         return sum(
             last - first
-            for low, high in self.ranges.get(stream, ())
+            for low, high in (*self.ranges.get(stream, ()), *self.of_parts.get(stream, ()))
             for first, last in holes.live(max(low, start), high)
         )
 
@@ -126,5 +158,20 @@ class MissingRecords:
                 "gauge",
                 "Records that no file holds, because files are missing.",
                 self.count(),
-            )
+            ),
+            one(
+                "mainstem_repacked_files_missing",
+                "gauge",
+                "Repacked files that the object store lacked when the server started.",
+                self.files,
+            ),
         ]
+
+
+async def _lacks(store: ObjectStore, key: str) -> bool:
+    """Whether the store does not have the key, asked directly: a listing may be older than the file."""
+    try:
+        await store.get_ranges(key, [(0, 1)])
+    except NotFound:
+        return True
+    return False
