@@ -70,7 +70,11 @@ def test_a_full_disk_is_not_ready_and_recovers_without_a_write(small_disk: Path,
                 pass
         _eventually(lambda: _write(server) == 503)
         assert _writable(server) == (0.0, 503)
-        assert _write(server, 64) in (200, 201, 503)  # a small one may still fit: that is no recovery
+        assert _write(server, 64) in (
+            200,
+            201,
+            503,
+        )  # a small one may still fit: which does not end the shortage
         assert _writable(server) == (0.0, 503)
         filler.unlink()
         _eventually(lambda: _writable(server) == (1.0, 200))

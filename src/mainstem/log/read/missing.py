@@ -1,18 +1,19 @@
 """Missing records: offsets that a stream must hold and that no file holds, because a file was deleted or lost.
 
 Neither retention nor a delete removes a file with a record that somebody may read. So an offset at or above the start
-of its stream that is no hole, is in no part and in no file is missing. The ledger does not record it, so the records
-are back once the file is, unless an operator accepts the loss (`accept`).
+of its stream is missing if it is not a hole, and neither a part nor a file holds it. The ledger does not record that:
+the records are back once the file is, unless an operator accepts the loss (`accept`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 from mainstem import events
 from mainstem.errors import LogDamaged, NotFound, Unavailable
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.parts import prefix_of
+from mainstem.ledger.parts import PARTS
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.streams import MarkLost
 from mainstem.log.read.index import ExtentIndex
@@ -24,6 +25,7 @@ MISSING = "missing"  # the reason of such a loss
 _log = events.named("log")
 
 Offsets = tuple[int, int]  # half-open
+_T = TypeVar("_T")
 
 
 class MissingRecords:
@@ -52,27 +54,23 @@ class MissingRecords:
 
     async def survey_store(self, store: ObjectStore) -> None:
         """Compare the repacked files and the files of parts with what the store has. Reports what is missing."""
-        repacked = {one.key async for one in store.list(REPACKED)}
-        for number in list(self._ledger.repacked.numbers()):
-            file = self._ledger.repacked.file(number)
-            if file is not None and file.key not in repacked and await _lacks(store, file.key):
-                if self._ledger.repacked.file(number) != file:
-                    continue  # replaced meanwhile
+        repacked, generations = self._ledger.repacked, self._ledger.generations
+        files = {number: repacked.file(number) for number in repacked.numbers()}
+        named = {file.key: number for number, file in files.items() if file is not None}
+        for key, number in (await _absent(store, REPACKED, named)).items():
+            if repacked.file(number) == files[number]:  # else it was replaced meanwhile
                 self.files += 1
                 self._index.cannot_load(number, gone=True)
-                _log.error("repacked file missing", key=file.key, action="restore it from a backup")
-        generations = self._ledger.generations
-        for stream in list(generations.streams()):
-            owner = self._ledger.topics.of_stream(stream)
-            if owner is None:
-                continue
-            stored = {one.key async for one in store.list(prefix_of(owner, stream))}
-            for part in generations.parts(stream):
-                for file in part.files:
-                    if file.key not in stored and await _lacks(store, file.key):
-                        if generations.part_at(stream, part.base) == part:
-                            self.add(stream, part.base, part.end, self.of_parts)
-                        break
+                _log.error("repacked file missing", key=key, action="restore it from a backup")
+        of_parts = {
+            file.key: (stream, part)
+            for stream in generations.streams()
+            for part in generations.parts(stream)
+            for file in part.files
+        }
+        for stream, part in (await _absent(store, PARTS, of_parts)).values():
+            if generations.part_at(stream, part.base) == part:
+                self.add(stream, part.base, part.end, self.of_parts)
 
     def add(self, stream: int, start: int, end: int, ranges: dict[int, list[Offsets]] | None = None) -> None:
         """Take a range in, and report it."""
@@ -168,10 +166,17 @@ class MissingRecords:
         ]
 
 
-async def _lacks(store: ObjectStore, key: str) -> bool:
-    """Whether the store does not have the key, asked directly: a listing may be older than the file."""
-    try:
-        await store.get_ranges(key, [(0, 1)])
-    except NotFound:
-        return True
-    return False
+async def _absent(store: ObjectStore, prefix: str, named: dict[str, _T]) -> dict[str, _T]:
+    """Of the keys that begin with `prefix`: those that the store does not have."""
+    if not named:
+        return {}
+    left = dict(named)
+    async for found in store.list(prefix):
+        left.pop(found.key, None)
+    for key in list(left):
+        try:
+            await store.get_ranges(key, [(0, 1)])  # the listing may be older than the file
+        except NotFound:
+            continue
+        del left[key]
+    return left
