@@ -10,7 +10,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.steady_clock import SteadyClock
+from mainstem.ports.clock import SteadyClock
 
 DAY_MS = 86_400_000
 MONTH_MS = 30 * DAY_MS

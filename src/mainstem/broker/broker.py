@@ -47,11 +47,10 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
-from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
+from mainstem.ports.clock import Clock, Random, SteadyClock, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
-from mainstem.ports.steady_clock import SteadyClock
 
 _log = events.named("broker")
 

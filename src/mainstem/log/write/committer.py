@@ -45,9 +45,8 @@ from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.delivery import Delivery
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
-from mainstem.log.write.ledger_time import LedgerTime
 from mainstem.log.write.syncs import Syncs
-from mainstem.ports.clock import Clock
+from mainstem.ports.clock import Clock, LedgerClock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
 from mainstem.records.header import slice_crc
@@ -85,7 +84,7 @@ class Committer:
         self._filling_since = 0.0  # when the group that fills got its first record
         self._ripe = asyncio.Event()  # it shall be written without waiting for more
         self.clock_trusted = True  # else commits carry the time of the one before
-        self.ledger_time = LedgerTime(clock, ledger)
+        self.ledger_time = LedgerClock(clock, lambda: ledger.time_ms)
         self.stale = False  # the port lost sight of the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = CommitGroup()
