@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,16 @@ def test_every_door_names_what_a_missing_file_held(tmp_path: Path, which: int) -
         assert _metrics(server)["mainstem_kafka_records_lost_total"] == len(gone)
         assert _metrics(server)["mainstem_records_missing"] == len(gone)
         assert _count(server) == len(kept)
+        doctor = subprocess.run(
+            [sys.executable, "-m", "mainstem", "doctor", "--json", "--url", _url(server)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        findings = [one for one in json.loads(doctor.stdout)["findings"] if one["about"] == "records"]
+        assert doctor.returncode == 1
+        assert [one["what"].split()[0] for one in findings] == [str(len(gone))]
         with TextClient(server.address("text")) as client:
             texts = [client.ask("GET t") for _ in kept]
             assert [json.loads(str(text).removeprefix("OK "))["n"] for text in texts] == kept

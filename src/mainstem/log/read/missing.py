@@ -41,6 +41,8 @@ class MissingRecords:
 
     async def survey(self) -> None:
         """Compare what streams must hold with the files there are. Reports what is missing."""
+        if self._index.unbroken:
+            return
         for stream, start, end in self._index.uncovered(self._ledger.streams.end, self._ledger.streams.count):
             try:
                 found = await self.between(stream, start, end)
