@@ -231,3 +231,26 @@ async def test_a_queue_and_a_delete_by_key_get_past_a_bad_batch(tmp_path: Path) 
         assert await broker.deletes.delete(broker.topic("t"), match=Match(b"k")) == 4
     finally:
         await broker.close()
+
+
+@pytest.mark.parametrize("kind", ["zstd", "cut"])
+def test_a_watcher_at_the_tail_gets_past_a_bad_batch(server: ServerProcess, kind: str) -> None:
+    topic = f"tail-{kind}"
+    httpx.put(f"{_url(server)}/v0/topics/{topic}", json={}, timeout=60).raise_for_status()
+    _send(server, topic, _good(0, 2))
+    found: list[int] = []
+    gaps: list[tuple[int, int]] = []
+    sent = False
+    with Client(_url(server)) as python:
+        for event in python.watch({topic: 0}):
+            if isinstance(event, Record):
+                found.append(event.value["n"])
+            elif isinstance(event, Gap):
+                gaps.append((event.first_seq, event.last_seq))
+            if len(found) == 2 and not sent:
+                sent = True
+                _send(server, topic, _good(2, 1), _bad(kind), _good(6, 1))
+            if found[-1:] == [6]:
+                break
+    assert found == [0, 1, 2, 6]
+    assert gaps == [(4, 6)]
