@@ -553,6 +553,7 @@ export interface Publication {
   sources: [number, number, number][];
   parts: Part[];
   removed_records?: number;
+  undecodable?: [number, number][];
 }
 
 export interface PublishResult {

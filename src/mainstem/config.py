@@ -285,6 +285,11 @@ class Config:
         _size(0, limits.HTTP_BODY_BYTES_MAX),
         "Maximum size of a request body; 0: the highest possible limit.",
     ] = limits.HTTP_BODY_BYTES_MAX
+    clock_step_ms: Annotated[
+        int,
+        _whole(0, 2**53),
+        "Largest jump ahead of the system clock that a running server follows; 0: any. A restart accepts the clock.",
+    ] = limits.CLOCK_STEP_MS_MAX
     accept_missing: Annotated[
         bool,
         _FLAG,

@@ -105,6 +105,8 @@ SWAP_FILES_MAX = 100_000  # parts and files of one swap
 OBJECT_KEY_CHARS_MAX = 1_024
 
 # Repack
+CLOCK_STEP_MS_MAX = 60_000  # the server does not follow a larger jump ahead of the system clock
+LEDGER_AHEAD_MS_MAX = 1_000  # ledger time further ahead of the clock runs on by itself
 DESCRIPTOR_RETRY_S = 0.05  # a sync that gets no file descriptor is tried again after this long …
 DESCRIPTOR_RETRIES = 600  # … this many times
 SPACE_PROBED_BYTES_MIN = 1 * MIB  # writes count as accepted again once the disk has room for this much

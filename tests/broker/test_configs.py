@@ -37,6 +37,7 @@ OTHER = {
     "mainstem.table": "true",
     "mainstem.ttl.ms": "5",
     "mainstem.type": "queue",
+    "mainstem.validate.records": "full",
     "max.compaction.lag.ms": "1000",
     "max.message.bytes": "2000",
     "message.downconversion.enable": "false",

@@ -80,7 +80,7 @@ async def test_disabled_or_compacting_retention_deletes_nothing(machine: Machine
     broker = await _opened(machine)
     await broker.create_topic("c", config=TopicConfig(retention_ms=1, cleanup_policy="compact"))
     for name in ("t", "c"):
-        await broker.append_values(name, [b"x"] * 3)
+        await broker.append_values(name, [b"x"] * 3, keys=[b"k"] * 3)
     machine.clock.advance(10**9)
     assert await broker.enforce_retention() == 0
     assert broker.partition("c").records == 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +102,32 @@ def test_every_door_names_what_a_missing_file_held(tmp_path: Path, which: int) -
         assert _metrics(server)["mainstem_kafka_records_lost_total"] == len(gone)
         assert _metrics(server)["mainstem_records_missing"] == len(gone)
         assert _count(server) == len(kept)
+        doctor = subprocess.run(
+            [sys.executable, "-m", "mainstem", "doctor", "--json", "--url", _url(server)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        findings = [one for one in json.loads(doctor.stdout)["findings"] if one["about"] == "records"]
+        assert doctor.returncode == 1
+        assert [one["what"].split()[0] for one in findings] == [str(len(gone))]
         with TextClient(server.address("text")) as client:
             texts = [client.ask("GET t") for _ in kept]
             assert [json.loads(str(text).removeprefix("OK "))["n"] for text in texts] == kept
             assert client.ask("GET t") == "EMPTY"
+        with httpx.Client(base_url=_url(server), timeout=60) as web:
+            web.put("/v0/topics/dest", json={}).raise_for_status()
+            body = {"source": "t", "dest": "dest", "filter": "k"}
+            web.put("/v0/routers/r", json=body).raise_for_status()
+            record = {"records": [{"data": {"n": RECORDS, "pad": ""}, "tag": "k"}]}
+            web.post("/v0/topics/t", json=record).raise_for_status()
+            page = web.post("/v0/topics/dest/diff", json={"wait_ms": 10_000}).json()
+            assert page["records"][-1]["data"]["n"] == RECORDS
         assert server.terminate() == 0
     shutil.move(tmp_path / path.name, path)
     with ServerProcess(data, *_FLAGS) as server:
         assert "records missing" not in server.events()
-        assert _diff(server) == (list(range(RECORDS)), [])
-        assert _count(server) == RECORDS
+        assert _diff(server) == (list(range(RECORDS + 1)), [])
+        assert _count(server) == RECORDS + 1
         assert _metrics(server)["mainstem_records_missing"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -64,13 +65,16 @@ def test_a_full_disk_is_not_ready_and_recovers_without_a_write(small_disk: Path,
         assert _write(server) == 201
         assert _writable(server) == (1.0, 200)
         filler = small_disk / "filler"
-        with filler.open("wb") as file, pytest.raises(OSError, match="space"):
-            while True:
-                file.write(bytes(65536))
-                file.flush()
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(65536)):
+                pass
         _eventually(lambda: _write(server) == 503)
         assert _writable(server) == (0.0, 503)
-        assert _write(server, 64) in (200, 201, 503)  # a small one may still fit: that is no recovery
+        assert _write(server, 64) in (
+            200,
+            201,
+            503,
+        )  # a small one may still fit: which does not end the shortage
         assert _writable(server) == (0.0, 503)
         filler.unlink()
         _eventually(lambda: _writable(server) == (1.0, 200))

@@ -13,6 +13,7 @@ from mainstem.errors import LogDamaged, RecordsLost
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.read.missing import MISSING
 from tests.support.history import scan
+from tests.support.waiting import until
 
 VALUES = {number: b"<%04d>" % number + b"." * 150 for number in range(60)}
 
@@ -197,6 +198,7 @@ async def test_a_missing_repacked_file_is_a_loss(tmp_path: Path) -> None:
     path.unlink()
     broker = await Broker.open(_options(directory, repack=half))
     try:
+        await until(lambda: broker.log.missing.files == 1)  # before anybody reads it
         values, lost = await scan(broker, "t")
         assert lost == [(gone[0], gone[-1] + 1)]
         assert values == {offset: value for offset, value in VALUES.items() if offset not in gone}

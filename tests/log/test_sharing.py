@@ -346,3 +346,25 @@ async def test_garbage_is_deleted_from_a_quiet_log(cell: Brokers, monkeypatch: p
         await one.log.propose(Heartbeat(1, one.log.epoch))
         await keeping.round()
     assert len(cell.checkpoints) == made  # no checkpoint is due early any more
+
+
+async def test_an_object_that_vanished_with_its_seal_is_missing_for_a_broker_that_joins(
+    cell: Brokers,
+) -> None:
+    one = await cell.join(1)
+    one.log.maintains = lambda: True
+    await one.create_topic("t")
+    for number in range(60):
+        await one.append_values("t", [b"%d" % number * 200])
+    for _ in range(4):
+        await upkeep(one).round()
+    assert cell.checkpoints
+    first = f"/{min(cell.sealed(one)):020d}-"
+    for key in [key for key in cell.store._objects if first in key and "/entries/" not in key]:
+        del cell.store._objects[key]
+    two = await _without_memory(cell, 2)
+    ((start, end),) = two.log.missing.ranges[two.stream("t")]
+    values, lost = await scan(two, "t")
+    assert lost == [(start, end)]
+    assert sorted(values) == list(range(end, 60))
+    assert two.partition("t").records == 60 - (end - start)

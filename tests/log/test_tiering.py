@@ -356,3 +356,24 @@ async def _crashes_after(monkeypatch: pytest.MonkeyPatch, calls: int, seed: int)
     await history.check(await machine.restart(), all_written_survived=True)
     await machine.close()
     return crashed
+
+
+async def test_an_object_whose_note_and_stored_bytes_are_lost_is_missing_and_the_log_opens(
+    machine: TieredMachine,
+) -> None:
+    broker = await filled(machine)
+    stream = broker.stream("t")
+    number = cold(machine)[0]
+    assert machine.tiered is not None
+    (note,) = [path for path in machine.tiered.cold.note_paths() if f"{number:020d}" in path.name]
+    await machine.close()
+    machine.files.unlink(note)
+    for key in await keys(machine.bucket):
+        if f"/{number:020d}-" in key:
+            await machine.bucket.delete(key)
+    broker = await machine.open()
+    ((start, end),) = broker.log.missing.ranges[stream]
+    with pytest.raises(RecordsLost) as loss:
+        await broker.read("t", start)
+    assert (loss.value.start, loss.value.end, loss.value.reason) == (start, end, "missing")
+    assert (await broker.read("t", end))[0].offset == end

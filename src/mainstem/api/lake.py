@@ -147,6 +147,9 @@ class Publication(msgspec.Struct, frozen=True):
     sources: tuple[PartName, ...]  # parts that it replaces; none: the log
     parts: tuple[Part, ...]
     removed_records: int = 0  # by a compaction, for people: the ledger counts by itself
+    undecodable: tuple[
+        tuple[int, int], ...
+    ] = ()  # offsets whose batches cannot be decoded: in none of the parts
 
 
 class PublishResult(msgspec.Struct, frozen=True):

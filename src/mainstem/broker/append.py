@@ -73,10 +73,15 @@ class Appends:
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
         recompression = self._recompression
-        if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
+        config = topic.config
+        if (
+            config.compression_type == "producer"
+            and not config.validates
+            and request.stream not in recompression.lines
+        ):
             self._streams.store(request.stream).append(request, waiter)
         else:
-            recompression.append(request, topic.config, waiter)
+            recompression.append(request, config, waiter)
 
     def _check_room(self, topic: Topic, size: int) -> None:
         """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.rules import Access
@@ -49,7 +49,7 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
-from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
+from mainstem.ports.clock import Clock, Random, SteadyClock, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
@@ -58,6 +58,8 @@ from mainstem.tables.lake import Lake
 from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
+
+_log = events.named("broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ class BrokerOptions:
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
+    clock_step_ms: int = (
+        limits.CLOCK_STEP_MS_MAX
+    )  # the largest jump ahead of the clock that is followed; 0: any
     accept_missing: bool = False  # record what missing files held as lost, for good
     lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
@@ -160,11 +165,18 @@ class Broker:
         cls, options: BrokerOptions, clock: Clock | None = None, random: Random | None = None
     ) -> Broker:
         """Open the data directory, recover the log and get ready to serve."""
-        clock = clock or SystemClock()
+        elapsed_s = SystemClock.boottime if clock is None else None
+        clock = SteadyClock(clock or SystemClock(), elapsed_s, options.clock_step_ms)
         random = random or SystemRandom()
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
+        if log.ledger_ahead_ms > limits.CLOCK_STEP_MS_MAX:
+            _log.error(
+                "ledger time is ahead of the clock",
+                ahead_ms=log.ledger_ahead_ms,
+                action="check the system clock; if it is right, it was wrong once, and leases run on monotonic time",
+            )
         if broker.cluster.shared:
             await broker.check_clock()  # before anything depends on the clock
         await broker.catalog.relocate_tables()
@@ -183,7 +195,19 @@ class Broker:
 
     async def check_clock(self) -> None:
         """Check whether this broker may do work that depends on the clock."""
-        self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
+        own = self._own_clock
+        source = own.source if isinstance(own, SteadyClock) else own
+        off_ms = await clock_off_ms(self.objects, source, self._random)
+        if isinstance(own, SteadyClock) and not off_ms:
+            own.accept()  # the store's clock, which all brokers have in common, agrees
+        self.cluster.take_clock(off_ms)
+
+    @property
+    def clock_ahead_ms(self) -> int:
+        """How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock."""
+        own = self._own_clock
+        refused = own.refused_ms if isinstance(own, SteadyClock) else 0
+        return max(refused, self._log.ledger_ahead_ms)
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:

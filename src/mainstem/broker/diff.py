@@ -24,6 +24,7 @@ from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import RecordIndex, index_slices
 from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
+from mainstem.records.undecodable import FAULTS, UNDECODABLE, decodable
 
 LOST = "lost"  # damaged, or not synced when the machine crashed
 
@@ -178,12 +179,31 @@ class Diffs:
             batches = [memoryview(b"".join(batches))]
         reached = min(chunk.next_offset, floors.end)
         page.stored_each = sum(map(len, batches)) // max(1, reached - at)
-        for index in index_slices(batches):
-            if not _choose(index, page, at, reached, floors, wanted, nodes):
-                return False
-        if page.next_from_seq < reached:
-            page.next_from_seq = reached  # deleted records, and markers
-        return page.next_from_seq > at
+        try:
+            return _choose_all(batches, page, at, reached, floors, wanted, nodes)
+        except FAULTS:
+            first = page.next_from_seq
+            batches, reached = decodable(batches, first)
+            reached = min(reached, floors.end)
+            return _choose_all(batches, page, first, reached, floors, wanted, nodes) and reached > at
+
+
+def _choose_all(
+    batches: Sequence[memoryview],
+    page: DiffPage,
+    at: int,
+    reached: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> bool:
+    """Choose records of some batches for the page. False once the page is full."""
+    for index in index_slices(batches):
+        if not _choose(index, page, at, reached, floors, wanted, nodes):
+            return False
+    if page.next_from_seq < reached:
+        page.next_from_seq = reached  # deleted records, and markers
+    return page.next_from_seq > at
 
 
 def _choose(
@@ -255,4 +275,4 @@ def _gap(reason: str, after: int, until: int, floors: Floors) -> Tombstone:
 
 
 def _reason(hole: str) -> str:
-    return SOURCE_TRIM if hole == SOURCE_TRIM else LOST
+    return hole if hole in (SOURCE_TRIM, UNDECODABLE) else LOST

@@ -16,6 +16,7 @@ from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.records.decoding import StoredRecord, decode_records
+from mainstem.records.undecodable import FAULTS, decodable
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
@@ -135,10 +136,21 @@ class Messages:
             except NotFound:
                 return  # deleted in the meantime: return what was read
             read_bytes += sum(map(len, chunk.batches))
-            reached = await asyncio.to_thread(_add_matching, chunk.batches, page, floors, end, limit, sought)
-            page.from_offset = (
-                max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
-            )
+            batches, next_offset = chunk.batches, chunk.next_offset
+            found, scanned = len(page.records), page.scanned
+            try:
+                reached = await asyncio.to_thread(_add_matching, batches, page, floors, end, limit, sought)
+            except FAULTS:
+                del page.records[found:]
+                page.scanned = scanned
+                try:
+                    batches, next_offset = await asyncio.to_thread(decodable, batches, at)
+                except RecordsLost as loss:
+                    page.lost.append((at, min(loss.end, end), loss.reason))
+                    page.from_offset = min(loss.end, end)
+                    continue
+                reached = await asyncio.to_thread(_add_matching, batches, page, floors, end, limit, sought)
+            page.from_offset = max(reached, min(next_offset, end)) if len(page.records) < limit else reached
             if page.from_offset <= at:
                 return
 

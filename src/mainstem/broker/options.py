@@ -37,6 +37,7 @@ def broker_options(config: Config) -> BrokerOptions:
         topics_max=config.max_topics,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
+        clock_step_ms=config.clock_step_ms,
         accept_missing=config.accept_missing,
         lake_topics=config.lake_topics,
         access=access_options(config),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from mainstem import limits
@@ -13,6 +14,7 @@ from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
 from mainstem.log.read.views import View
 from mainstem.records.decoding import decode_records
+from mainstem.records.undecodable import decoded
 
 _BYTES_PER_RECORD = 256  # a guess: if it is too low, another read fetches the rest
 
@@ -71,19 +73,16 @@ class Reads:
         max_wait_ms: int = 0,
     ) -> list[Record]:
         """Decoded records from `offset` on. Empty only at the end: deleted records are skipped."""
-        found: list[Record] = []
         while True:
             fetched = await self.batches(
                 name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
             )
-            for slice in fetched.batches:
-                wanted = islice(decode_records(slice, offset), max_records - len(found))
-                found += [Record(*record) for record in wanted]
-                if len(found) >= max_records:
-                    break
-            if found or fetched.next_offset == offset:
+            found, reached = decoded(
+                fetched.batches, offset, fetched.next_offset, partial(_first_records, offset, max_records)
+            )
+            if found or reached == offset:
                 return found
-            offset = fetched.next_offset
+            offset = reached
 
     async def take(self, name: str, group: str, *, partition: int, limit: int) -> list[Record]:
         """The next records of a group's shared cursor, which moves past them. Empty at the end."""
@@ -125,3 +124,12 @@ class Reads:
                 found += records
                 at = records[-1].offset + 1
         return found
+
+
+def _first_records(offset: int, limit: int, batches: Sequence[memoryview]) -> list[Record]:
+    found: list[Record] = []
+    for slice in batches:
+        found += [Record(*record) for record in islice(decode_records(slice, offset), limit - len(found))]
+        if len(found) >= limit:
+            break
+    return found

@@ -17,6 +17,7 @@ from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.write.append import AppendRequest, Waiter
 from mainstem.records.compression import CODECS, Codec, codec_id
+from mainstem.records.decoding import check_records
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
 
@@ -81,6 +82,10 @@ def _codec(config: TopicConfig) -> Codec | None:
 
 def _heavy(batches: Slice, config: TopicConfig) -> bool:
     """Whether recompression may be slow. The uncompressed size of a compressed batch is unknown."""
+    if config.validates and (
+        len(batches) > RECOMPRESSED_INLINE_BYTES_MAX or any(header.codec_id for header in walk(batches))
+    ):
+        return True
     codec = _codec(config)
     if codec is None:
         return False
@@ -91,6 +96,8 @@ def _heavy(batches: Slice, config: TopicConfig) -> bool:
 
 
 def _packed(batches: Slice, config: TopicConfig) -> Slice:
+    if config.validates:
+        check_records(batches, keys="compact" in config.cleanup_policy)
     codec = _codec(config)
     packed = None if codec is None else in_codec(memoryview(batches), codec)
     if packed is None:

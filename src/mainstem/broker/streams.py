@@ -6,6 +6,7 @@ A request resolves its partitions to streams once. Only reads that need a file a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from mainstem import limits
 from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
@@ -17,6 +18,7 @@ from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
+from mainstem.records.undecodable import decoded
 
 __all__ = [
     "LEADER_EPOCH",
@@ -156,11 +158,16 @@ class StreamService:
             except RecordsLost as loss:
                 offset = loss.end
                 continue
-            for slice in chunk.batches:
-                for record in decode_records(slice, offset):
-                    if record[1] >= time_ms:
-                        return record[0], record[1]
-            offset = max(chunk.next_offset, offset + 1)
+            try:
+                late, reached = decoded(
+                    chunk.batches, offset, chunk.next_offset, partial(_first_late, offset, time_ms)
+                )
+            except RecordsLost as loss:
+                offset = loss.end
+                continue
+            if late is not None:
+                return late
+            offset = max(reached, offset + 1)
         return None
 
     async def of_latest_time(self, stream: int) -> tuple[int, int] | None:
@@ -174,3 +181,11 @@ class StreamService:
 
     def unwatch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         self._log.visibility.unwatch(streams, watcher)
+
+
+def _first_late(offset: int, time_ms: int, batches: Sequence[memoryview]) -> tuple[int, int] | None:
+    for slice in batches:
+        for record in decode_records(slice, offset):
+            if record.timestamp_ms >= time_ms:
+                return record.offset, record.timestamp_ms
+    return None

@@ -159,6 +159,11 @@ def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
 
 def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
     """Check what the metrics of a running server say about its log."""
+    files = _number(metrics, "mainstem_repacked_files_missing")
+    if files:
+        yield Finding(
+            "problem", "records", f"{files:.0f} repacked files are missing", "restore them from a backup"
+        )
     missing = _number(metrics, "mainstem_records_missing")
     if missing:
         yield Finding(
@@ -166,6 +171,14 @@ def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
             "records",
             f"{missing:.0f} records are missing, because log files are missing",
             "restore the files from a backup and restart, or accept the loss with `mainstem serve --accept-missing`",
+        )
+    ahead = _number(metrics, "mainstem_clock_ahead_ms") or 0
+    if ahead > limits.CLOCK_STEP_MS_MAX:
+        yield Finding(
+            "problem",
+            "server clock",
+            f"the server's clock or ledger time is {ahead / 1000:.0f} s ahead",
+            "correct the system clock with NTP; if it is right, restart the server to accept it",
         )
     if _number(metrics, "mainstem_writable") == 0:
         yield Finding(

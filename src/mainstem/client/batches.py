@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mainstem.client.transport import ServerResponse
@@ -32,10 +32,17 @@ class BatchPage:
         return self.next_offset >= self.end or self.next_offset <= self.offset
 
     def records(self) -> Iterator[StoredRecord]:
-        """The records, one at a time."""
+        """The records, one at a time. Raises InvalidBatch, TooLarge: see `decodable`."""
         from mainstem.records.decoding import decode_records
 
         return decode_records(self.data, self.offset)
+
+    def decodable(self) -> BatchPage:
+        """The page up to the first batch that cannot be decoded. Raises RecordsLost if that is the first one."""
+        from mainstem.records.undecodable import decodable
+
+        batches, reached = decodable([memoryview(self.data)], self.offset)
+        return replace(self, data=b"".join(batches), next_offset=reached)
 
     def table(self) -> pa.Table:
         """The records as columns, which is much faster for many records."""

@@ -20,7 +20,7 @@ from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewReco
 from mainstem.client.responses import ConsumerRecord, Gap, OnGap, RecordPage, gap_of
 from mainstem.client.transport import Calls, decoded
 from mainstem.client.watch import Beginning, Event, watch
-from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
+from mainstem.errors import InvalidBatch, InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -367,7 +367,11 @@ class RecordCalls(Calls):
                     raise
                 offset = gone.start
                 continue
-            whole = await asyncio.to_thread(page.table)
+            try:
+                whole = await asyncio.to_thread(page.table)
+            except (InvalidBatch, TooLarge):
+                page = await asyncio.to_thread(page.decodable)
+                whole = await asyncio.to_thread(page.table)
             table = whole if left is None else whole.slice(0, left)
             if table.num_rows:
                 tables.append(table)

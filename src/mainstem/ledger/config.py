@@ -44,6 +44,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     max_deliveries: int = 0  # a job leased this often goes to `dead_letter`; 0 = never
     dead_letter: str | None = None  # the topic for those jobs
     leases_durable: bool = False  # leases survive a restart
+    validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
 
     def __post_init__(self) -> None:
         # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
@@ -62,6 +63,11 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def tracked(self) -> bool:
         """Appends must carry a size and a time for each record."""
         return bool(self.ttl_ms or self.cap_bytes or self.cap_records) or self.type == "queue"
+
+    @property
+    def validates(self) -> bool:
+        """Appends decode every record: the topic asks for it, or compaction needs every key."""
+        return self.validate_records == "full" or "compact" in self.cleanup_policy
 
     @property
     def relaxed(self) -> bool:

@@ -17,9 +17,12 @@ class ObjectsForgotten:
     objects: int
 
 
+PARTS = "parts/"  # the folder of the files of all parts
+
+
 def prefix_of(topic: Topic, stream: int) -> str:
     """What the keys of a stream's files start with."""
-    return f"parts/{topic.topic_id.hex()}/{topic.streams.index(stream)}/"
+    return f"{PARTS}{topic.topic_id.hex()}/{topic.streams.index(stream)}/"
 
 
 def bad_parts(parts: tuple[Part, ...], prefix: str) -> InvalidInput | None:

@@ -336,6 +336,8 @@ class Log:
         await self.missing.survey()
         if self._options.accept_missing:
             await self.missing.accept(self.propose)
+        if self.objects is not None:
+            self._background.start(self.missing.survey_store(self.objects))
 
     # Writing
 
@@ -356,6 +358,15 @@ class Log:
     def refusal(self) -> MainstemError | None:
         """Why nothing is written any more, if so."""
         return self._committer.refusal
+
+    def now_ms(self) -> int:
+        """Ledger time now: compare deadlines and times in the ledger with it, and record times with a clock."""
+        return self._committer.now_ms()
+
+    @property
+    def ledger_ahead_ms(self) -> int:
+        """How far ledger time is ahead of the clock."""
+        return self._committer.ledger_time.ahead_ms
 
     @property
     def unwritable(self) -> MainstemError | None:
@@ -424,9 +435,13 @@ class Log:
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
-        return await self._searching.retention_floor(
+        floor = await self._searching.retention_floor(
             stream, keep_after_ms=keep_after_ms, keep_bytes=keep_bytes
         )
+        missing = self.missing.next(stream, self.ledger.streams.start(stream))
+        return (
+            floor if missing is None else min(floor, missing[0])
+        )  # how old the missing records are is unknown
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int

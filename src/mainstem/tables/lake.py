@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.api.lake import (
     CollectResult,
     LakeStatus,
@@ -19,15 +19,19 @@ from mainstem.api.lake import (
 from mainstem.errors import InvalidInput, StalePlan
 from mainstem.ledger.generations import PartsSwapped, SwapParts, task_of
 from mainstem.ledger.parts import prefix_of
+from mainstem.ledger.streams import MarkLost
 from mainstem.ledger.tasks import ExtendTask, ReleaseTask, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.objectstore.open import public_url
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.records.undecodable import UNDECODABLE
 from mainstem.tables.garbage import LakeGarbage
 from mainstem.tables.planning import LakePlanner
 from mainstem.tables.record_locations import RecordLocator
+
+_events = events.named("lake")
 
 
 class TopicLag(NamedTuple):
@@ -62,10 +66,23 @@ class Lake:
         """Serve a range from these parts. Returns the frontier. Raises StalePlan, InvalidInput, NotFound."""
         await self._check_files(publication)
         self._check_tables(publication)
+        await self._mark_undecodable(publication)
         swapped: PartsSwapped = await self._log.propose(
             SwapParts(publication.stream, publication.token, publication.sources, publication.parts)
         )
         return swapped.frontier
+
+    async def _mark_undecodable(self, publication: Publication) -> None:
+        """Record what the parts lack before they serve reads: from then on no reader meets the batches."""
+        stream, parts = publication.stream, publication.parts
+        lease = self._log.ledger.tasks.get(task_of(stream))
+        if not publication.undecodable or not parts or lease is None or lease.token != publication.token:
+            return  # if the lease is over, the swap is refused
+        for start, end in publication.undecodable:
+            start, end = max(start, parts[0].base), min(end, parts[-1].end)
+            if start < end:
+                await self._log.propose(MarkLost(stream, start, end, UNDECODABLE))
+                _events.error("undecodable records", stream=stream, start=start, end=end)
 
     async def extend(self, stream: int, token: int, lease_ms: int) -> int:
         """Extend the lease of a stream's tasks to `lease_ms` from now. Returns the deadline. Raises StalePlan."""

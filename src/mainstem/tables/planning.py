@@ -167,7 +167,7 @@ class LakePlanner:
 
     def _is_leased(self, stream: int) -> bool:
         lease = self._log.ledger.tasks.get(task_of(stream))
-        return lease is not None and self._clock.now_ms() < lease.deadline_ms
+        return lease is not None and self._log.now_ms() < lease.deadline_ms
 
     def _still_due(self, stream: int, work: _LeasedWork) -> bool:
         """Whether the ranges are still served as they were before the lease was taken."""

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
-from mainstem.broker.streams import ReadChunk, StreamService
+from mainstem.broker.streams import StreamService
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
+from mainstem.records.undecodable import decoded
 
 QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next one
 QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
@@ -88,10 +89,10 @@ class JobReader:
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
         chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
-        index = _index_of(chunk)
+        index, reached = decoded(chunk.batches, offset, chunk.next_offset, _index_of)
         # The first batch may begin before the offset; its records are cached too.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
-        piece = _CachedBatches(first, max(chunk.next_offset, offset + 1), index)
+        piece = _CachedBatches(first, max(reached, offset + 1), index)
         self._keep(stream, piece)
         return piece
 
@@ -121,9 +122,9 @@ def _count_below(offsets: Sequence[int], start: int, end: int) -> int:
     return at - start
 
 
-def _index_of(chunk: ReadChunk) -> RecordIndex | None:
-    """All records of a chunk under one index."""
-    parts = list(index_slices(chunk.batches))
+def _index_of(batches: Sequence[memoryview]) -> RecordIndex | None:
+    """All records of some batches under one index."""
+    parts = list(index_slices(batches))
     if not parts:
         return None
     if len(parts) == 1:

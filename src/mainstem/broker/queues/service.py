@@ -277,7 +277,7 @@ class QueueService:
         queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         due_ms = leases.next_change_ms if leases else None
-        if due_ms is not None and due_ms <= self._clock.now_ms() and self._log.refusal is None:
+        if due_ms is not None and due_ms <= self._log.now_ms() and self._log.refusal is None:
             await self._expire(stream)
         return QueueCounts(queues.ready(number), queues.in_flight(number), queues.dead_lettered(number))
 

@@ -118,7 +118,7 @@ class QueueSignals:
             wake_signal.changed()
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        return self._log.now_ms()
 
     def next_change_ms(self, stream: int) -> int | None:
         try:

@@ -11,7 +11,7 @@ import asyncio
 
 import msgspec
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.append import AppendRequest, promise, record_rows
 from mainstem.broker.queues.dead_letters import META, meta_object
 from mainstem.broker.routers.record_copies import (
@@ -33,6 +33,9 @@ from mainstem.log.log import Log
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
+from mainstem.records.undecodable import FAULTS, decodable
+
+_log = events.named("routers")
 
 ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
 ROUTER_COPIED_INLINE_BYTES = 4 * limits.KIB  # copies up to this size are made on the event loop
@@ -77,13 +80,39 @@ class RouterCopier:
             chunk = await self._streams.read(
                 leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
             )
-        except (RecordsLost, OffsetOutOfRange):
+        except OffsetOutOfRange:
             return self._skipped(leg, cursor, end) is not None  # the next step finds the reason
+        except RecordsLost as loss:
+            return await self._pass_lost(leg, loss, cursor, end)
         stop = min(stop, chunk.next_offset)
         if not chunk.batches:
             await self._pass(leg, stop, 0)
             return stop > cursor
-        return await self._copy(leg, chunk.batches, cursor, stop)
+        try:
+            return await self._copy(leg, chunk.batches, cursor, stop)
+        except FAULTS:
+            try:
+                batches, reached = await asyncio.to_thread(decodable, chunk.batches, cursor)
+            except RecordsLost as loss:
+                return await self._pass_lost(leg, loss, cursor, end)
+            return await self._copy(leg, batches, cursor, min(stop, reached))
+
+    async def _pass_lost(self, leg: RouterPartition, loss: RecordsLost, cursor: int, end: int) -> bool:
+        """Go on after records that cannot be copied; the destination tells that they are missing."""
+        if self._skipped(leg, cursor, end) is None:  # else the next step says what it was
+            reached = min(end, loss.end)
+            streams, number = self._log.streams.of(leg.source).state(leg.source)
+            live = sum(last - first for first, last in streams.holes(number).live(cursor, reached))
+            _log.warning(
+                "router passes lost records",
+                router=leg.router.name,
+                stream=leg.source,
+                start=cursor,
+                end=reached,
+                reason=loss.reason,
+            )
+            await self._pass(leg, reached, live)
+        return True
 
     def _skipped(self, leg: RouterPartition, cursor: int, end: int) -> tuple[int, int] | None:
         """If the cursor is not at a record: where to continue, and how many records were lost in between."""

@@ -153,7 +153,7 @@ class ShareService:
         shares = (self._log.ledger.shares.get(group, stream) for stream in streams)
         times = [share.leases.next_change_ms for share in shares if share is not None]
         ends = [time_ms for time_ms in times if time_ms is not None]
-        return max(min(ends) + 1 - self._clock.now_ms(), 1) / 1000 if ends else float("inf")
+        return max(min(ends) + 1 - self._log.now_ms(), 1) / 1000 if ends else float("inf")
 
     async def acquire(self, group: str, member: str, stream: int, wanted: AcquireLimits) -> Acquired | None:
         """Lock records for a member, for the group's lock duration. None: none are available now."""
@@ -266,7 +266,7 @@ class ShareService:
 
     async def _expire(self, share: Share) -> None:
         due_ms = share.leases.next_change_ms
-        if due_ms is not None and due_ms < self._clock.now_ms():
+        if due_ms is not None and due_ms < self._log.now_ms():
             await self._log.propose(SettleShare(share.group, share.stream, "", ()))
 
     # Settling

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
 from mainstem.records.reserved_headers import find_reserved_headers
+from mainstem.records.undecodable import decoded
 
 DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
 DELETE_SIZING_BYTES_MAX = 64 * limits.MIB  # read to compute the deleted bytes; above it, the average is used
@@ -34,6 +36,10 @@ class _MatchingRecords:
     offsets: list[Integers] = field(default_factory=list)
     sizes: list[Integers] = field(default_factory=list)
     read_bytes: int = 0
+
+    def add(self, others: _MatchingRecords) -> None:
+        self.offsets += others.offsets
+        self.sizes += others.sizes
 
 
 class DeleteService:
@@ -102,17 +108,27 @@ class DeleteService:
                 found.read_bytes += sum(map(len, chunk.batches))
                 if found.read_bytes > DELETE_SIZING_BYTES_MAX:
                     return _MatchingRecords()  # too many: use the average size
+            reached = chunk.next_offset
             if chunk.batches:
-                await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)
-            if chunk.next_offset <= at:
+                look = partial(_find_matching, start=at, end=end, match=match)
+                try:
+                    matching, reached = await asyncio.to_thread(decoded, chunk.batches, at, reached, look)
+                except RecordsLost as loss:
+                    at = loss.end
+                    continue
+                found.add(matching)
+            if reached <= at:
                 break
-            at = chunk.next_offset
+            at = reached
         return found
 
 
 def _find_matching(
-    batches: Sequence[memoryview], start: int, end: int, match: Match | None, found: _MatchingRecords
-) -> None:
+    batches: Sequence[memoryview], start: int, end: int, match: Match | None
+) -> _MatchingRecords:
+    found = _MatchingRecords()
+    if not batches:
+        return found
     joined = [memoryview(b"".join(batches))] if len(batches) > 1 else batches
     wanted = None if match is None else match.offsets(joined[0])
     for index in index_slices(joined):
@@ -126,6 +142,7 @@ def _find_matching(
         if chosen.any():
             found.offsets.append(offsets[chosen])
             found.sizes.append(sizes[chosen])
+    return found
 
 
 def as_ranges(offsets: Integers) -> Ranges:

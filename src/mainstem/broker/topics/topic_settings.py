@@ -325,6 +325,15 @@ _OWN: tuple[TopicSetting, ...] = (
         field="type",
         fixed=True,
     ),
+    _effective(
+        "mainstem.validate.records",
+        "string",
+        "validate_records",
+        one_of("header", "full"),
+        "What an append checks: header checks lengths, counts and the checksum of each batch; full also decodes "
+        "every record, as Kafka does, and rejects a batch that cannot be decoded. Compacted topics always decode "
+        "records, and reject those without a key.",
+    ),
 )
 
 TOPIC_SETTINGS: tuple[TopicSetting, ...] = tuple(

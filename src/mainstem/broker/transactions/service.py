@@ -191,7 +191,7 @@ class TransactionService:
 
     async def enforce(self) -> tuple[str, ...]:
         """Abort transactions that timed out, and forget unused ids. Returns the expired transactional ids."""
-        now = self._clock.now_ms()
+        now = self._log.now_ms()
         ledger = self._log.ledger
         if ledger.producers.any_idle_since(now - PRODUCER_IDLE_MS):
             await self._log.propose(ExpireProducers(now - PRODUCER_IDLE_MS))

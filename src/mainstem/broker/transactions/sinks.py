@@ -95,7 +95,7 @@ class SinkService:
 
     async def enforce(self) -> int:
         """Forget queries that are no longer used. Returns their number."""
-        now = self._clock.now_ms()
+        now = self._log.now_ms()
         idle = tuple(
             (sink.query, sink.updated_ms)
             for sink in self._log.ledger.sinks

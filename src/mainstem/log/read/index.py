@@ -271,6 +271,14 @@ class ExtentIndex:
             self._open.lower(ends)
         return [self._spans[later] for later in sorted(self._spans, reverse=True) if later >= number]
 
+    @property
+    def unbroken(self) -> bool:
+        """Whether no number is missing among the log's own objects that serve reads, so that no file is."""
+        first, numbers = max(1, self._repacked.frontier), set(self._spans)
+        if self._open is not None:
+            numbers.add(self._open.number)
+        return bool(numbers) and numbers.issuperset(range(first, max(numbers) + 1))
+
     def uncovered(self, ends: npt.NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
         """Offsets of streams, from 0 to their ends, that no object of the log itself holds: (stream, start, end)."""
         reached = np.zeros(count, np.int64)

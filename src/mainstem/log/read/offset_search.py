@@ -16,6 +16,7 @@ from mainstem.log.read.reader import RecordReader
 from mainstem.log.read.views import View
 from mainstem.records.decoding import decode_records
 from mainstem.records.lookup import first_offset_at
+from mainstem.records.undecodable import decoded
 
 _T = TypeVar("_T")
 
@@ -60,7 +61,12 @@ class OffsetSearch:
             if moved.start <= offset:
                 raise
             return None, moved.start  # truncated meanwhile
-        return first_at(chunk.batches, offset, time_ms), chunk.next_offset
+        try:
+            return decoded(
+                chunk.batches, offset, chunk.next_offset, lambda batches: first_at(batches, offset, time_ms)
+            )
+        except RecordsLost as loss:
+            return None, loss.end
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of the stream, to the precision of a slice; None if the stream is empty."""

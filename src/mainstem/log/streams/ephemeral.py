@@ -183,7 +183,7 @@ class EphemeralStreams:
 
     async def change_queue(self, command: QueueCommand) -> Any:
         held = self._stream(command.stream)
-        outcome = self._queues.apply(command, held.number, self._clock.now_ms())
+        outcome = self._queues.apply(command, held.number, self._committer.now_ms())
         self._drop(held)  # jobs may have left the stream
         return outcome
 

@@ -46,7 +46,7 @@ from mainstem.log.write.delivery import Delivery
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
 from mainstem.log.write.syncs import Syncs
-from mainstem.ports.clock import Clock
+from mainstem.ports.clock import Clock, LedgerClock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
 from mainstem.records.header import slice_crc
@@ -88,6 +88,7 @@ class Committer:
         self._filling_since = 0.0  # when the group that fills got its first record
         self._ripe = asyncio.Event()  # it shall be written without waiting for more
         self.clock_trusted = True  # else commits carry the time of the one before
+        self.ledger_time = LedgerClock(clock, lambda: ledger.time_ms)
         self.stale = False  # the port lost sight of the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = CommitGroup()
@@ -465,10 +466,14 @@ class Committer:
             broker=self._broker,
             broker_epoch=self._epoch,
             commit_id=self._commit_id,
-            time_ms=self._clock.now_ms() if self.clock_trusted else self._ledger.time_ms,
+            time_ms=self.now_ms(),
             parts=[part.part() if type(part) is PendingAppends else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
+
+    def now_ms(self) -> int:
+        """Ledger time, as the next commit carries it."""
+        return self.ledger_time.now_ms() if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         if self._index.open_number not in (None, placement.object):

@@ -36,8 +36,9 @@ def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
     writer = _PartWriter(task, outputs or open_outputs(sources.store))
     removed = 0
     end = sources.end
+    undecodable: list[tuple[int, int]] = []
     try:
-        for rows in _rows(task):
+        for rows in _rows(task, undecodable):
             kept = rows if compaction is None else compaction.keep(rows)
             removed += rows.num_rows - kept.num_rows
             if not kept.num_rows:
@@ -51,7 +52,8 @@ def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
         writer.discard()
         raise
     replaced = tuple((part.base, part.end, part.generation) for part in sources.parts)
-    return Publication(task.stream, task.token, replaced, parts, removed)
+    passed = tuple(found for found in undecodable if found[0] < end)
+    return Publication(task.stream, task.token, replaced, parts, removed, passed)
 
 
 def _prepare_compaction(task: Task) -> Compaction | None:
@@ -59,13 +61,13 @@ def _prepare_compaction(task: Task) -> Compaction | None:
     if task.kind != "compact":
         return None
     compaction = Compaction(task.compact_before_ms, task.tombstones_before_ms)
-    for rows in _rows(task):
+    for rows in _rows(task, []):
         compaction.add_keys(rows)
     return compaction
 
 
-def _rows(task: Task) -> Iterator[pa.RecordBatch]:
-    return source_rows(task.sources, task.topic, task.partition)
+def _rows(task: Task, undecodable: list[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    return source_rows(task.sources, task.topic, task.partition, undecodable=undecodable)
 
 
 class _PartWriter:

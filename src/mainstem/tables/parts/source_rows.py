@@ -19,7 +19,7 @@ from mainstem.records.header import stamp
 from mainstem.records.merging import RowRun, merged_rows
 from mainstem.records.parquet import RowFile
 from mainstem.records.rewrite import Ranges, in_ranges
-from mainstem.records.rows import decode_rows
+from mainstem.records.rows import decodable_rows
 from mainstem.records.slices import coalesce, cut, is_intact, salvage
 from mainstem.tables.parts.object_readers import (
     Content,
@@ -39,16 +39,26 @@ _LEADER_EPOCH = 0  # rows do not include it
 
 
 def source_rows(
-    sources: Sources, topic: str, partition: int, *, typed: bool = False
+    sources: Sources,
+    topic: str,
+    partition: int,
+    *,
+    typed: bool = False,
+    undecodable: list[tuple[int, int]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range in offset order, in bounded batches, without the offsets to leave out.
 
-    Parts come before the log. Raises LogDamaged with the offsets, and NotFound if an object is missing."""
+    Parts come before the log. Adds the offsets of batches that cannot be decoded to `undecodable`. Raises LogDamaged
+    with the offsets, and NotFound if an object is missing."""
+    undecodable = [] if undecodable is None else undecodable
     name = f"topic {topic!r}, partition {partition}"
     parts = (_part_rows(part, sources, name, typed) for part in sources.parts)
     with _LastObjectReader() as readers:
         lost = [(start, end) for start, end, _ in sources.lost]
-        wal = (_wal_rows(extents, lost, sources, readers, partition, name) for extents in sources.wal)
+        wal = (
+            _wal_rows(extents, lost, sources, readers, partition, name, undecodable)
+            for extents in sources.wal
+        )
         for rows in chain.from_iterable(chain(parts, wal)):
             kept = _rows_in_range(rows, sources)
             if kept.num_rows:
@@ -89,6 +99,7 @@ def _wal_rows(
     readers: _LastObjectReader,
     partition: int,
     name: str,
+    undecodable: list[tuple[int, int]],
 ) -> Iterator[pa.RecordBatch]:
     rows = np.frombuffer(extents.rows, EXTENT)
     bases = rows["base"] + extents.shift
@@ -96,7 +107,7 @@ def _wal_rows(
     reader = readers.open(extents)
     for first, last in _read_groups(rows):
         batches = _read_slices(reader, rows[first:last], extents, (lost, sources.leave_out), name)
-        for decoded in decode_rows([batches], partition, timestamp_ms=extents.timestamp_ms):
+        for decoded in decodable_rows(batches, partition, undecodable, timestamp_ms=extents.timestamp_ms):
             low, high = decoded.column("_offset").to_numpy().searchsorted((extents.first, extents.last))
             yield decoded.slice(int(low), int(high - low))
 

@@ -40,6 +40,12 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     held = int(streams.records[: streams.count].sum()) - log.missing.count()
     yield one("mainstem_records", "gauge", "Records in all topics.", held)
     yield from log.missing.metrics()
+    yield one(
+        "mainstem_clock_ahead_ms",
+        "gauge",
+        "How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock.",
+        request.broker.clock_ahead_ms,
+    )
     yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
     yield one(
         "mainstem_commits_total", "counter", "Commits applied since the log was created.", log.ledger.position

@@ -240,7 +240,7 @@ async def get_consumers(request: HttpRequest) -> Response:
 
 async def list_transactions(request: HttpRequest) -> Response:
     """Every transactional id, and its current or last transaction."""
-    now_ms = request.broker.clock.now_ms()
+    now_ms = request.broker.log.now_ms()
     shown = [
         _transaction(info, now_ms)
         for info in request.broker.transactions.all()

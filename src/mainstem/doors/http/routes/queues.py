@@ -125,7 +125,7 @@ async def get_leases(request: HttpRequest) -> Response:
         if job.node
     ]
     delayed = [DelayedJob(job.offset + 1, job.until_ms, job.deliveries) for job in held if not job.node]
-    now_ms = request.broker.clock.now_ms()
+    now_ms = request.broker.log.now_ms()  # what the leases are told by
     return reply(LeaseList(request.topic, *counts, now_ms, leases, delayed, request.performance()))
 
 
