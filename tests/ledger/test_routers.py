@@ -359,7 +359,7 @@ def test_two_routers_of_one_source_may_feed_one_destination(routes: Routes) -> N
     same_again(routes)
 
 
-def test_a_router_made_later_joins_the_feed_of_the_others(routes: Routes) -> None:
+def test_a_later_router_joins_the_fan_out_of_the_others(routes: Routes) -> None:
     a, b, c = routes.topics("abc")
     routes.put("a", "b")
     routes.append(a, 2)
@@ -371,7 +371,7 @@ def test_a_router_made_later_joins_the_feed_of_the_others(routes: Routes) -> Non
     routes.append(a, 1)
     routes.forward(a)
     legs = [routes.ledger.routers.legs.to_stream(stream)[0] for stream in (b, c)]
-    assert legs[0].feed is legs[1].feed
+    assert legs[0].fan_out is legs[1].fan_out
     assert routes.runs(c) == [(0, 2, a, 2), (2, 1, a, 4)]
     assert routes.copies("a>c") == 3
     same_again(routes)
