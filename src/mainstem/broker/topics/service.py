@@ -59,6 +59,9 @@ class TopicService:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
             return existing
+        bound = self._topics_max
+        if bound and existing is None and len(self._log.ledger.topics) >= bound:
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         config = config or self._default_config
         self._check_class(config)
         command = CreateTopic(name, self._random.token(16), partitions, config)
@@ -84,9 +87,6 @@ class TopicService:
                 f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
                 "and . _ : -, the first a letter or digit"
             )
-        bound = self._topics_max
-        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
     async def find_or_create(self, name: str) -> Topic:

@@ -14,7 +14,7 @@ from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dea
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import InvalidName, Throttled
+from mainstem.errors import InvalidName
 
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
@@ -47,16 +47,14 @@ async def patch_settings(request: HttpRequest) -> Response:
 
 async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
+    request.require_create(name)
     if not valid_name(name):
         raise InvalidName(
             f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
             "and . _ : -, the first a letter or digit"
         )
-    bound = broker.options.topics_max
-    if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
-        raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
     wanted = body.config or DEFAULT_CONFIG
-    check_dead_letter(name, wanted)
+    check_dead_letter(request, name, wanted)
     base = broker.options.default_config
     config = applied(wanted, base) if body.config is not None else base
     await broker.create_topic(
