@@ -227,6 +227,16 @@ class Config:
     kafka_oauth_unsecured: Annotated[bool, _FLAG, "Accept unsigned bearer tokens: for development only."] = (
         False
     )
+    oidc_issuer: Annotated[
+        str,
+        _TEXT_VALUE,
+        "URL of an OpenID Connect issuer whose tokens every door accepts; the server fetches and renews its keys.",
+    ] = ""
+    oidc_audience: Annotated[
+        str,
+        _TEXT_VALUE,
+        "Required audience (aud) of tokens of --oidc-issuer; any: accept every audience.",
+    ] = ""
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),

@@ -74,6 +74,7 @@ class Body(Enum):
     OPTIONAL = "an empty one needs no content type, and means all defaults"
     NEEDED = "an empty one needs no content type, and is invalid"
     BYTES = "needs the content type of plain bytes"
+    FORM = "needs the content type of a form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,6 +498,9 @@ COMMIT_TABLE = Route(
 _NAMESPACE = "/iceberg/v1/namespaces/{namespace}"
 _DONE = (204,)
 
+POST_OAUTH_TOKEN = Route(
+    "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
+)
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
 CREATE_NAMESPACE = Route(

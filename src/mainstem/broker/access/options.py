@@ -46,8 +46,10 @@ def access_options(config: Config) -> AccessOptions:
     return AccessOptions(
         keys=parse_keys(_listed(config.api_keys, config.api_keys_file)),
         users=tuple(parse_users(_listed(config.kafka_users, config.kafka_users_file))),
-        tokens=_tokens(config) if "oauthbearer" in mechanisms else None,
-        logins=bool(mechanisms) or config.kafka_tls_ca is not None or config.tls_ca is not None,
+        tokens=_tokens(config) if "oauthbearer" in mechanisms or config.oidc_issuer else None,
+        logins=bool(mechanisms or config.oidc_issuer)
+        or config.kafka_tls_ca is not None
+        or config.tls_ca is not None,
         rules=config.kafka_acl,
         super_users=frozenset(f"User:{name.removeprefix('User:')}" for name in names if name),
     )
@@ -67,6 +69,8 @@ def _listed(given: str, file: Path | None) -> str:
 def _tokens(config: Config) -> TokenVerifier:
     from mainstem.broker.access.tokens import TokenVerifier, read_keys  # imports PyJWT and cryptography
 
+    if config.oidc_issuer:
+        return _issuer_tokens(config)
     if config.kafka_oauth_jwks is None:
         if not config.kafka_oauth_unsecured:
             raise InvalidConfig(
@@ -90,6 +94,28 @@ def _tokens(config: Config) -> TokenVerifier:
         unsecured=config.kafka_oauth_unsecured,
         issuer=_unless_any(config.kafka_oauth_issuer),
         audience=_unless_any(config.kafka_oauth_audience),
+    )
+
+
+def _issuer_tokens(config: Config) -> TokenVerifier:
+    import time
+
+    from mainstem.broker.access.oidc import IssuerKeys
+    from mainstem.broker.access.tokens import TokenVerifier
+
+    if config.kafka_oauth_jwks is not None:
+        raise InvalidConfig("--oidc-issuer finds the keys of its issuer: leave out --kafka-oauth-jwks")
+    if not config.oidc_issuer.startswith(("https://", "http://")):
+        raise InvalidConfig("--oidc-issuer is an https or http URL")
+    if not config.oidc_audience:
+        raise InvalidConfig(
+            f"--oidc-issuer needs --oidc-audience: the aud that tokens must have, or {_ANY!r} to accept any"
+        )
+    return TokenVerifier(
+        [],
+        issuer=config.oidc_issuer,
+        audience=_unless_any(config.oidc_audience),
+        issuer_keys=IssuerKeys(config.oidc_issuer, time.monotonic),
     )
 
 

@@ -94,6 +94,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.GET_TABLE_WORK: lake.get_table_work,
     api.SETTLE_TABLES: lake.post_settle,
     api.COMMIT_TABLE: lake.post_commit,
+    api.POST_OAUTH_TOKEN: iceberg.post_token,
     api.GET_CATALOG_CONFIG: iceberg.get_config,
     api.LIST_NAMESPACES: iceberg.list_namespaces,
     api.CREATE_NAMESPACE: iceberg.create_namespace,
