@@ -133,6 +133,12 @@ GOLDEN = {
         "36a27337"
     ),
     "ForgetConsumerGroup": "93cc99a2733102",
+    "DeleteApiKey": "92cca2a27331",
+    "PutApiKey": (
+        "92cca09ba27331a27332c4020303c40204040592a27336a27337929707a2733809a3733130a37331310c0d9708"
+        "a273390aa3733131a37331320d0ea27338090a0b"
+    ),
+    "RotateApiKey": "95cca1a27331c4020202c402030304",
     "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
     "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
     "RemoveNamespace": "92ccaca27331",

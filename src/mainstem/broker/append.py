@@ -21,8 +21,9 @@ import numpy.typing as npt
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
+from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, Throttled, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
@@ -102,17 +103,23 @@ class Appends:
         joins: str | None = None,
         *,
         resumes: bool = True,
+        rights: ProducerRights | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
-        created again. A producer that joins starts at the beginning: each of its transactions does."""
+        created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
+        the sender; None: it may write as any producer."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("clients cannot append control batches")
+        if rights is not None and (facts.producer >= 0 or facts.transactional):
+            rights.check(facts)
+        if self._total_bytes_max:
+            self.check_total(len(batches))
         if joins is not None:
             facts = self._transactions.joining(joins, facts)
         elif (
@@ -128,6 +135,14 @@ class Appends:
             records, size = sized(batches)
         self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
         return facts
+
+    def check_total(self, size: int) -> None:
+        """Raises Throttled if the server holds too much for this many bytes more."""
+        bound = self._total_bytes_max
+        if bound and self._ledger.streams.total_bytes() + size > bound:
+            raise Throttled(
+                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
+            )
 
     async def values(
         self,
@@ -155,6 +170,8 @@ class Appends:
             latest = timestamps_ms if isinstance(timestamps_ms, int) else max(timestamps_ms)
             size = sum(map(len, filter(None, values)))
         check_size(batch, config)
+        if self._total_bytes_max:
+            self.check_total(size)
         records = b""
         if config.tracked:
             records, size = sized(batch)

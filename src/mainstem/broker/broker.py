@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import events, limits
+from mainstem.broker.access.administration import AccessAdministration
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
-from mainstem.broker.access.rules import Access
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
@@ -38,6 +40,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.producer_rights import ProducerOwners, ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
@@ -122,6 +125,7 @@ class Broker:
         self.retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
+        self.producer_owners = ProducerOwners()
         self.namespaces = NamespaceService(log, options.default_config)
         self.appends = Appends(
             log,
@@ -134,6 +138,7 @@ class Broker:
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
         self.access = Access(self.security, options.access)
+        self.administration = AccessAdministration(self.security, options.access, clock)
         self.authentication = Authentication(self.security, options.access, clock)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
@@ -338,6 +343,16 @@ class Broker:
         return self.streams.of(name, partition)
 
     # Writing
+
+    def producer_rights(
+        self, principal: Principal, host: str, transactional_id: str | None = None
+    ) -> ProducerRights:
+        """Which producer ids a client may write with, in requests that name this transactional id."""
+        may_write = partial(
+            self.access.allows, principal, host, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
+        )
+        ledger = self._log.ledger.transactions
+        return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append received record batches. Takes ownership of the buffer and stamps it."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mainstem.broker.append import Appends, promise
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.streams import stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import ProducerStamp, TransactionService
 from mainstem.errors import InvalidTransaction
 from mainstem.ledger.sinks import (
@@ -69,16 +70,19 @@ class SinkService:
         """Abort the run, and reject all its later tasks."""
         await self._log.propose(AbortSinkBatch(query, run, final=True))
 
-    async def append(self, topic: Topic, partition: int, batch: bytearray) -> tuple[int, SliceFacts]:
+    async def append(
+        self, topic: Topic, partition: int, batch: bytearray, rights: ProducerRights
+    ) -> tuple[int, SliceFacts]:
         """Append one batch unchanged, in the transaction of its producer if it has one. Returns its offset.
 
         Raises the errors of an invalid batch, and those of the ledger."""
         stream = stream_of(topic, partition)
         header = next(walk(batch), None)
         if header is not None and header.transactional:
+            rights.check_transaction(header.producer)
             await self._join(header, stream)
         placed = promise()
-        facts = self._appends.batches(topic, partition, batch, placed, resumes=False)
+        facts = self._appends.batches(topic, partition, batch, placed, resumes=False, rights=rights)
         base, _ = await placed
         return base, facts
 

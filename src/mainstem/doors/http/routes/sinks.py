@@ -43,6 +43,7 @@ async def post_task(request: HttpRequest) -> Response:
         timeout_ms=body.timeout_ms,
         lasting=body.lasting,
     )
+    request.broker.producer_owners.note(begun.producer, request.principal)
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 
@@ -76,5 +77,6 @@ async def post_batches(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     topic = request.broker.streams.topic(request.topic)
-    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body))
+    rights = request.broker.producer_rights(request.principal, request.host)
+    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body), rights)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))
