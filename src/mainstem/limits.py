@@ -456,11 +456,18 @@ SCRAM_ITERATIONS_MAX = 16_384  # a login with a plain password costs this many h
 SCRAM_SALT_BYTES_MAX = 256
 ACCESS_RULES_MAX = 100_000
 ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
-CLIENT_QUOTAS_MAX = 100_000  # users, client ids and pairs of them with a quota
-QUOTA_RATE_MAX = float(1 << 63)  # what clients send for "unlimited"
-QUOTA_WINDOW_S = 10.0  # how far a client may exceed its rate before it is throttled
-QUOTA_THROTTLE_MS_MAX = 20_000  # of one throttle; less than the request timeout of clients
-QUOTA_METERS_KEPT = 100_000  # of clients seen recently
+RATES_MAX = 100_000  # users, client ids, groups and namespaces with a rate
+RATE_MAX = float(1 << 63)  # what clients send for "unlimited"
+RATE_BURST_S = 10.0  # how many seconds of a rate may be used at once, unless the rate says
+RATE_BURST_S_MAX = 86_400.0
+THROTTLE_MS_MAX = 20_000  # of one throttle; less than the request timeout of clients
+RATE_BUCKETS_KEPT = 100_000  # of clients, groups and namespaces seen recently
+RATES_PUBLISHED_MAX = 1_000  # entities that metrics name
+HTTP_THROTTLE_WAIT_MS_MAX = (
+    5_000  # a request over its rate waits this long; what would wait longer is rejected
+)
+GROUP_NAMES_KEPT = 100_000  # clients whose consumer group is known
+GROUP_NAMED_S = 300.0  # how long a client is taken for a reader of the group that it named
 ACCESS_DECISIONS_KEPT = 100_000  # cached decisions of the access rules, until a rule changes
 KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has authenticated
 KAFKA_TLS_HANDSHAKE_S = 15.0

@@ -13,7 +13,6 @@ from pathlib import Path
 from mainstem import limits
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
-from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -22,6 +21,7 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
+from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.share.shares import ShareService
@@ -109,7 +109,7 @@ class Broker:
         self.appends = Appends(log, clock, self.streams, self.transactions)
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
-        self.client_quotas = ClientQuotaService(log, clock)
+        self.rates = RateService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
         self.activity = Activity(clock)

@@ -9,7 +9,6 @@ import msgspec
 
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.brokers import Brokers
-from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -20,6 +19,7 @@ from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
+from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
@@ -62,7 +62,7 @@ class Sections:
     group_generations: GroupGenerations
     credentials: Credentials
     access_rules: AccessRules
-    client_quotas: ClientQuotas
+    rates: Rates
     reports: Reports
 
 

@@ -162,7 +162,8 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         topic, unknown = None, ErrorCode.topic_authorization_failed
     streams = topic.streams if topic is not None else ()
     parts: list[FetchPart] = []
-    found.append(FetchTopic(bytes(body[begin:at]), parts))
+    namespace = "default" if topic is None else topic.namespace
+    found.append(FetchTopic(bytes(body[begin:at]), namespace, parts))
     partitions, at = count(body, at, flexible)
     for _ in range(partitions):
         epoch = -1

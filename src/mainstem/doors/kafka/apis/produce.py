@@ -40,8 +40,7 @@ from kio.schema.errors import ErrorCode
 from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
-from mainstem.broker.broker import Broker
-from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
+from mainstem.broker.rates import PRODUCER_BYTE_RATE
 from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
@@ -62,8 +61,9 @@ from mainstem.doors.kafka.transport.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
-from mainstem.records.header import Slice
+from mainstem.records.header import Slice, record_count
 
+_DEFAULT = "default"  # the namespace of topics that are not there
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
@@ -145,6 +145,7 @@ class _Produce:
         "_abortable",
         "_acks",
         "_broker",
+        "_call",
         "_joins",
         "_reply",
         "_throttle_ms",
@@ -155,30 +156,33 @@ class _Produce:
 
     def __init__(
         self,
-        broker: Broker,
-        version: int,
+        call: Call,
         transactional_id: str | None,
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
-        throttle_ms: int,
     ) -> None:
-        self._broker = broker
-        self._version = version
+        self._call = call
+        self._broker = call.context.broker
+        self._version = version = call.version
         self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
         self._joins = transactional_id if version >= _JOINS_FROM else None
         self._acks = acks
         self._topics = topics
         self._reply = reply
-        self._throttle_ms = throttle_ms
+        self._throttle_ms = 0
         self._unsettled = 1  # partitions not settled, and one more until all are placed
 
     def refuse(self, code: int, message: str) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for topic in self._topics:
             topic.fail(code, message)
         self._settled()
 
     def place(self) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for wanted in self._topics:
             topic = wanted.topic
             if wanted.forbidden:
@@ -206,6 +210,18 @@ class _Produce:
         if topic.config.timestamp_type == "LogAppendTime":
             part.append_time = facts.max_timestamp
         self._unsettled += 1
+
+    def _throttle(self) -> None:
+        """Count what the client sends, placed or not, against the rates of its topics' namespaces."""
+        held_ms = 0
+        for wanted in self._topics:
+            limiter = self._call.producing(_DEFAULT if wanted.topic is None else wanted.topic.namespace)
+            if limiter is None:
+                continue
+            slices = [part.records for part in wanted.parts if part.records is not None]
+            records = sum(map(record_count, slices)) if limiter.counts_records else 0
+            held_ms = max(held_ms, limiter.take(sum(map(len, slices)), records))
+        self._throttle_ms = self._call.throttle(PRODUCER_BYTE_RATE, held_ms, self._reply)
 
     def placed(self, part: _PartitionProduce, placed: Placed) -> None:
         # An idempotent retry is answered like the original: the client learns where its records are.
@@ -272,7 +288,6 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     access = call.context.access
-    metered = call.meter(PRODUCER_BYTE_RATE) is not None
     transactional_id, acks, topics = _parse(call.version, body)
     streams = call.context.broker.streams
     missing = False
@@ -281,8 +296,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if access is not None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
+    work = _Produce(call, transactional_id, acks, topics, reply)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mainstem.broker.access.principal import Principal
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
     from mainstem.broker.access.rules import Operation, ResourceType
-    from mainstem.broker.client_quotas import Meter
+    from mainstem.broker.rates import RateLimiter, TokenBucket
     from mainstem.doors.kafka.security.session import LoginSession
     from mainstem.doors.kafka.transport.connection import KafkaConnection
     from mainstem.doors.kafka.transport.context import KafkaContext
@@ -47,17 +48,22 @@ class Call:
         access = self.context.access
         return access is None or access.allows(self.principal, self.host, operation, kind, name)
 
-    def meter(self, quota: str) -> Meter | None:
-        """What counts the bytes this client moves; None: no quota holds for it."""
-        quotas = self.context.broker.client_quotas
-        if not quotas.held:
-            return None
-        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
+    def request_meter(self) -> TokenBucket | None:
+        """What counts this client's time on the loop; None: nothing does."""
+        return self.context.broker.rates.requests(Principal(self.principal), self.client_id)
 
-    def throttle(self, quota: str, size: int, reply: Reply) -> int:
-        """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""
-        meter = self.meter(quota)
-        held_ms = 0 if meter is None else meter.take(size)
+    def producing(self, namespace: str) -> RateLimiter | None:
+        """What limits this client's appends to topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.producing(Principal(self.principal), namespace, self.client_id)
+
+    def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
+        """What limits this client's reads from topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.consuming(
+            Principal(self.principal), namespace, group, self.client_id
+        )
+
+    def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
+        """Throttle the client for so long, if at all. Returns the throttle_time_ms that its answer names."""
         if held_ms:
             self.context.metrics.throttled[quota] += 1
             reply.mute(held_ms)
