@@ -24,6 +24,7 @@ from mainstem.ledger.rates import (
     AlterRate,
     RateEntity,
     RateLimits,
+    Rates,
 )
 from mainstem.log.log import Log
 from mainstem.metrics import Metric
@@ -43,6 +44,7 @@ __all__ = [
     "RateLimiter",
     "RateLimits",
     "RateService",
+    "Rates",
     "TokenBucket",
     "entity_name",
 ]
@@ -124,6 +126,11 @@ class RateLimiter:
     def debt_ms(self) -> int:
         """For how long the client should wait before it moves anything."""
         return max((bucket.debt_ms() for bucket in (*self._of_bytes, *self._of_records)), default=0)
+
+    def slowest_rate(self) -> float:
+        """The rate that throttles the longest now."""
+        buckets = (*self._of_bytes, *self._of_records)
+        return max(buckets, key=lambda bucket: bucket.debt_ms()).rate
 
     def take(self, size: int, records: int) -> int:
         """Count what was moved. Returns for how many milliseconds the client is to be throttled."""

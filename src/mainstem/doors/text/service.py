@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from mainstem import limits
+from mainstem.broker.access.principal import ANONYMOUS
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.doors.text import status
@@ -22,6 +23,7 @@ from mainstem.doors.text.requests import (
 from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
 
 OK = b"OK"
+TAKEN = b"OK "  # before a record's value
 EMPTY = b"EMPTY"
 
 _BATCH_OVERHEAD_BYTES = 61  # the header of a record batch
@@ -33,6 +35,7 @@ class TextService:
 
     def __init__(self, broker: Broker, node: status.SegmentLeader) -> None:
         self._broker = broker
+        self._rates = broker.rates.stored
         self._node = node
 
     async def answer(self, run: Sequence[Request]) -> list[bytes]:
@@ -45,7 +48,28 @@ class TextService:
         else:
             answers = [await self._serve_one(first)]
         invariant(len(answers) == len(run), "every request has one answer")
+        if self._rates.active:
+            await self._throttle(run, answers)
         return answers
+
+    async def _throttle(self, run: Sequence[Request], answers: Sequence[bytes]) -> None:
+        """Count what a run moved, and hold its answers back for as long as the client's rates say."""
+        rates, held_ms = self._broker.rates, 0
+        first = run[0]
+        if isinstance(first, PutRequest):
+            for put in cast("Sequence[PutRequest]", run):
+                namespace = self._namespace(put.topic)
+                held_ms = max(held_ms, rates.produce(ANONYMOUS, namespace, len(put.payload), 1))
+        elif isinstance(first, GetRequest):
+            taken = [len(answer) - len(TAKEN) for answer in answers if answer.startswith(TAKEN)]
+            namespace = self._namespace(first.topic)
+            held_ms = rates.consume(ANONYMOUS, namespace, SHARED_CURSOR, sum(taken), len(taken))
+        if held_ms:
+            await asyncio.sleep(held_ms / 1000)
+
+    def _namespace(self, topic: str) -> str:
+        found = self._broker.streams.get(topic)
+        return "default" if found is None else found.namespace
 
     async def _serve_one(self, request: Request) -> bytes:
         try:
@@ -126,7 +150,7 @@ class TextService:
 
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
-        return [b"OK " + (record.value or b"") for record in records]
+        return [TAKEN + (record.value or b"") for record in records]
 
 
 def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ import msgspec
 from mainstem import limits
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.rates import RateLimiter
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http.live import sse
@@ -22,6 +23,7 @@ from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, t
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import reading
 from mainstem.errors import Closed, TopicNotFound
 from mainstem.ledger.topics import Topic
 
@@ -120,6 +122,8 @@ class WatchStream(Push):
 
     def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
+        self._request = request
+        self._rates = request.broker.rates.stored
         self._broker = request.broker
         self._session = session
         self._held = held  # what is given back when it ends
@@ -198,6 +202,13 @@ class WatchStream(Push):
             frames += sse.event(b"caught-up", caught_up_data(watch_page), self._id())
         if frames:
             self._push(frames)
+        if page.count and self._rates.active:
+            limiter = self.limiter(place)
+            if limiter is not None:
+                self.send_buffer.pause(limiter.take(page.bytes, page.count))
+
+    def limiter(self, place: WatchPosition) -> RateLimiter | None:
+        return reading(self._request, place.topic)
 
     def lose(self, place: WatchPosition) -> None:
         self._forget(place.topic)
@@ -228,7 +239,7 @@ class WatchStream(Push):
         self._end()
 
     def beat(self) -> None:
-        if self.send_buffer.ready:
+        if self.send_buffer.idle:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
 
     @property

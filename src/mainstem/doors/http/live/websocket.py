@@ -24,6 +24,7 @@ from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, r
 from mainstem.doors.http.transport.requests import HttpRequest, decoded
 from mainstem.doors.http.transport.responses import Asgi, Receive, Response, Send
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import publish_allowed, reading
 from mainstem.errors import Closed, MainstemError, TopicNotFound
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class Socket:
         self._request = request
         self._context = request.context
         self._watching = request.broker.watching
+        self._rates = request.broker.rates.stored
         self.send_buffer = SendBuffer(send, self._resume)
         self._places: dict[str, WatchPosition] = {}
         self._forms: dict[WatchPosition, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
@@ -200,6 +202,8 @@ class Socket:
             body,
             perf_counter(),
         )
+        if self._rates.active:
+            await publish_allowed(request, command.topic)
         writing = self._write(head, request)
         if self._request.broker.streams.get(command.topic) is None:
             await writing  # what follows finds the topic, and comes behind
@@ -239,6 +243,10 @@ class Socket:
             self._push(b"tombstone", tombstone_data(watch_page, first=place.first))
         if page.count:
             self.send_buffer.push({"type": "websocket.send", "text": self._record_text(place, watch_page)})
+            if self._rates.active:
+                limiter = reading(self._request, place.topic)
+                if limiter is not None:
+                    self.send_buffer.pause(limiter.take(page.bytes, page.count))
         if page.caught_up and not place.tailing:
             self._push(b"caught_up", caught_up_data(watch_page))
 

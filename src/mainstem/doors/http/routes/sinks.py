@@ -18,6 +18,8 @@ from mainstem.api.sinks import (
 from mainstem.doors.http.transport.errors import throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import write_allowed
+from mainstem.records.header import record_count
 
 _task = msgspec.json.Decoder(SinkTaskBody)
 _commit = msgspec.json.Decoder(SinkCommitBody)
@@ -63,5 +65,8 @@ async def post_batches(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     topic = request.broker.streams.topic(request.topic)
-    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body))
+    batches = bytearray(request.body)
+    if request.broker.rates.stored.active:
+        await write_allowed(request, topic.name, len(batches), record_count(batches))
+    base, facts = await request.broker.sinks.append(topic, request.partition, batches)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))

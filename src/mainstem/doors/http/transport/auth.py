@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from mainstem.api.routes import Scope
+from mainstem.broker.access.principal import ANONYMOUS, Principal
 from mainstem.errors import InvalidConfig
 
 _SCOPES = {
@@ -36,6 +37,10 @@ class ApiKey:
     prefixes: tuple[bytes, ...] = ()  # none = any name
     in_flight: int = field(default=0, compare=False)
     streams: int = field(default=0, compare=False)  # event streams open
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(f"User:key-{self.digest.hex()[:8]}") if self.digest else ANONYMOUS
 
     def allows(self, name: str) -> bool:
         if not self.prefixes:

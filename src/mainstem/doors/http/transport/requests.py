@@ -11,6 +11,7 @@ import msgspec
 
 from mainstem.api.base import Performance
 from mainstem.api.routes import Scope
+from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.transport.auth import ApiKey
 from mainstem.doors.http.transport.errors import Refusal, invalid
@@ -44,6 +45,12 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
+        self.throttle_wait_ms = 0  # how long a rate made it wait
+        self.waited_to_publish = False  # a socket waited before it began this write
+
+    @property
+    def principal(self) -> Principal:
+        return self.key.principal
 
     @property
     def broker(self) -> Broker:
@@ -111,7 +118,13 @@ class HttpRequest:
 
     def performance(self, *, records_scanned: int | None = None) -> Performance:
         """How long the request took so far."""
-        return Performance(self.elapsed_ms(), records_scanned=records_scanned)
+        wait_ms = float(self.throttle_wait_ms) if self.throttle_wait_ms else None
+        return Performance(self.elapsed_ms(), records_scanned=records_scanned, throttle_wait_ms=wait_ms)
+
+    @property
+    def throttle_field(self) -> str:
+        """The wait for a rate, for answers that are assembled as text: a field of `performance`, or nothing."""
+        return f',"throttle_wait_ms":{float(self.throttle_wait_ms)}' if self.throttle_wait_ms else ""
 
     def elapsed_ms(self) -> float:
         return round((perf_counter() - self.started) * 1000, 3)
