@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, records, routers, server, sinks, topics
+from mainstem.api import catalog, groups, lake, queues, rates, records, routers, server, sinks, topics
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
 
@@ -294,6 +294,18 @@ DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
 )
+
+# Rates
+
+_ENTITY = (
+    Query("user", "string", "The user that the rate limits."),
+    Query("client", "string", "The client id that it limits."),
+    Query("group", "string", "The consumer group that it limits."),
+    Query("namespace", "string", "The namespace that it limits."),
+)
+LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN)
+PUT_RATE = Route("PUT", "/v0/rates", rates.RateChanged, Scope.ADMIN, Body.JSON, rates.RateBody)
+DELETE_RATE = Route("DELETE", "/v0/rates", rates.RateChanged, Scope.ADMIN, query=_ENTITY)
 
 # For people and their tools
 

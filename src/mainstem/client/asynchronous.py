@@ -6,6 +6,7 @@ from types import TracebackType
 
 from mainstem.client.groups import GroupCalls
 from mainstem.client.queues import QueueCalls
+from mainstem.client.rates import RateCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
 from mainstem.client.server import ServerCalls
@@ -19,6 +20,7 @@ class AsyncClient(
     QueueCalls,
     RouterCalls,
     GroupCalls,
+    RateCalls,
     ServerCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
