@@ -231,6 +231,12 @@ class CredentialNotFound(NotFound):
         self.user = user
 
 
+class ApiKeyNotFound(NotFound):
+    def __init__(self, id: str) -> None:
+        super().__init__(f"API key {id[:64]!r} does not exist")
+        self.id = id
+
+
 class Rejected(MainstemError):
     """The ledger rejected the command; the result is the same on every broker."""
 

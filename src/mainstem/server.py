@@ -22,7 +22,6 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.http.transport.auth import parse_keys
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
@@ -188,7 +187,6 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
 def _http_door(config: Config, broker: Broker) -> HttpDoor:
     return HttpDoor(
         broker,
-        keys=parse_keys(config.api_keys),
         bounds=HttpLimits(
             inflight_per_key=config.max_inflight_per_key,
             body_bytes=config.max_body_bytes,

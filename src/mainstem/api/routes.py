@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from mainstem.api import catalog, groups, lake, queues, rates, records, routers, server, sinks, topics
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
 
@@ -38,6 +39,31 @@ class Scope(IntFlag):
     DELETE = 4
     ADMIN = 8
     ALL = 15
+
+
+_OPERATIONS = {
+    Scope.READ: Operation.READ,
+    Scope.WRITE: Operation.WRITE,
+    Scope.DELETE: Operation.DELETE,
+    Scope.ADMIN: Operation.ALTER_CONFIGS,
+}
+_NAMED = {
+    "topic": ResourceType.TOPIC,
+    "router": ResourceType.ROUTER,
+}
+# The handler looks at the name; before that, the caller needs the operation on some resource of the type.
+_OTHER = {
+    "/groups": ResourceType.GROUP,
+    "/transactions/{": ResourceType.TRANSACTIONAL_ID,
+    "/iceberg/": ResourceType.TABLE,
+    "/v0/routers": ResourceType.ROUTER,
+}
+_OPERATIONS_OF: dict[tuple[ResourceType, Scope], Operation] = {
+    (ResourceType.GROUP, Scope.ADMIN): Operation.DELETE,  # of its offsets, also where they are reset
+    (ResourceType.TRANSACTIONAL_ID, Scope.ADMIN): Operation.ALTER,
+    (ResourceType.TABLE, Scope.ADMIN): Operation.ALTER,
+    (ResourceType.ROUTER, Scope.ADMIN): Operation.CREATE,
+}
 
 
 class Body(Enum):
@@ -75,6 +101,24 @@ class Route(Generic[T]):
     events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
     probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
     public: bool = False  # a page that a browser opens before its user can give a key
+    cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What a caller must be allowed to do to the resource that the path names; without a name, to some topic."""
+        kind, _ = self.resource
+        return tuple(_OPERATIONS_OF.get((kind, scope), _OPERATIONS[scope]) for scope in self.scope)
+
+    @property
+    def resource(self) -> tuple[ResourceType, str]:
+        """The type of the resource, and the parameter of the path that names it: none if it is empty."""
+        for parameter, kind in _NAMED.items():
+            if f"{{{parameter}}}" in self.path:
+                return kind, parameter
+        for part, kind in _OTHER.items():
+            if part in self.path:
+                return kind, ""
+        return ResourceType.TOPIC, ""
 
     @property
     def streams(self) -> bool:
@@ -213,19 +257,59 @@ GET_OFFSETS = Route(
     ),
 )
 GET_BATCHES: Route[bytes] = Route("GET", "/v0/topics/{topic}/batches", None, Scope.READ, media=(OCTETS,))
-POST_BACKUP = Route("POST", "/v0/backup", server.BackupReport, Scope.ADMIN, Body.JSON, server.BackupBody)
+POST_BACKUP = Route(
+    "POST",
+    "/v0/backup",
+    server.BackupReport,
+    Scope.ADMIN,
+    Body.JSON,
+    server.BackupBody,
+    cluster=Operation.ALTER,
+)
 
 # The lake
 
-POST_PLAN = Route("POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest)
-POST_PUBLISH = Route("POST", "/v0/lake/publish", lake.PublishResult, Scope.ADMIN, Body.JSON, lake.Publication)
-EXTEND_TASK = Route(
-    "POST", "/v0/lake/extend", lake.LeaseExtended, Scope.ADMIN, Body.JSON, lake.ExtendLeaseBody
+POST_PLAN = Route(
+    "POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest, cluster=Operation.ALTER
 )
-RELEASE_TASK = Route("POST", "/v0/lake/release", lake.LeaseReleased, Scope.ADMIN, Body.JSON, lake.ReleaseBody)
-POST_COLLECT = Route("POST", "/v0/lake/collect", lake.CollectResult, Scope.ADMIN, Body.OPTIONAL)
+POST_PUBLISH = Route(
+    "POST",
+    "/v0/lake/publish",
+    lake.PublishResult,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.Publication,
+    cluster=Operation.ALTER,
+)
+EXTEND_TASK = Route(
+    "POST",
+    "/v0/lake/extend",
+    lake.LeaseExtended,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.ExtendLeaseBody,
+    cluster=Operation.ALTER,
+)
+RELEASE_TASK = Route(
+    "POST",
+    "/v0/lake/release",
+    lake.LeaseReleased,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.ReleaseBody,
+    cluster=Operation.ALTER,
+)
+POST_COLLECT = Route(
+    "POST", "/v0/lake/collect", lake.CollectResult, Scope.ADMIN, Body.OPTIONAL, cluster=Operation.ALTER
+)
 REPORT_DRIVER = Route(
-    "POST", "/v0/lake/report", lake.DriverReportAccepted, Scope.ADMIN, Body.JSON, lake.DriverReport
+    "POST",
+    "/v0/lake/report",
+    lake.DriverReportAccepted,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.DriverReport,
+    cluster=Operation.ALTER,
 )
 GET_LAKE_STATUS = Route("GET", "/v0/lake/status", lake.LakeStatus, Scope.READ)
 LIST_PIPELINES = Route("GET", "/v0/pipelines", server.PipelineList, Scope.READ)
@@ -406,10 +490,18 @@ PUT_TABLE = Route(
 )
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
-GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN)
-SETTLE_TABLES = Route("POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL)
+GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)
+SETTLE_TABLES = Route(
+    "POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL, cluster=Operation.ALTER
+)
 COMMIT_TABLE = Route(
-    "POST", "/v0/lake/tables", lake.TableCommitted, Scope.ADMIN, Body.JSON, lake.TableCommitRequest
+    "POST",
+    "/v0/lake/tables",
+    lake.TableCommitted,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.TableCommitRequest,
+    cluster=Operation.ALTER,
 )
 
 # The Iceberg REST catalog

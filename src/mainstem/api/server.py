@@ -26,11 +26,12 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class KeyRights(msgspec.Struct, frozen=True):
-    """What the key of the request may do."""
+    """Who sends the request, and what it may do."""
 
     authentication: bool
     scopes: list[str]
     prefixes: list[str]
+    principal: str
 
 
 # Overview

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.authentication import Authentication
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.rules import Access
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.cluster.clock import LogClock
@@ -72,6 +75,7 @@ class BrokerOptions:
     place: SharedPlace | None = None  # where a log stands that other brokers write to as well
     zone: str = ""  # where this broker runs, for clients that say where they are
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    access: AccessOptions = field(default_factory=AccessOptions)
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property
@@ -109,6 +113,8 @@ class Broker:
         self.appends = Appends(log, clock, self.streams, self.transactions)
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
+        self.access = Access(self.security, options.access)
+        self.authentication = Authentication(self.security, options.access, clock)
         self.rates = RateService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstem.address import Address
+from mainstem.broker.access.options import access_options
 from mainstem.broker.broker import BrokerOptions
 from mainstem.broker.storage.opening import linger_ms
 from mainstem.broker.topics.configs import parse
@@ -37,6 +38,7 @@ def broker_options(config: Config) -> BrokerOptions:
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
         lake_topics=config.lake_topics,
+        access=access_options(config),
         place=place,
         zone=config.zone,
         objects=(config.objects or config.store) if place is None else "",

@@ -12,7 +12,7 @@ from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
-_RESOURCE_TYPES = range(2, 7)
+_RESOURCE_TYPES = (*range(2, 7), *range(101, 105))
 _PATTERN_TYPES = (3, 4)
 _OPERATIONS = range(2, 15)
 _PERMISSIONS = (2, 3)
@@ -21,7 +21,7 @@ _PERMISSIONS = (2, 3)
 class AccessRule(msgspec.Struct, frozen=True, array_like=True, order=True):
     """One rule, in Kafka's numbers; also the form in a checkpoint."""
 
-    resource_type: int  # 2 topic, 3 group, 4 cluster, 5 transactional id
+    resource_type: int  # 2 topic, 3 group, 4 cluster, 5 transactional id; above 100: see `ResourceType`
     resource_name: str
     pattern_type: int  # 3 literal, 4 prefixed
     principal: str  # "User:name", or "User:*" for everybody
@@ -54,6 +54,7 @@ class AccessRules(Section[list[AccessRule]]):
 
     def __init__(self) -> None:
         self._rules: Keyed[AccessRule, AccessRule] = Keyed(fields_hash("access rule"))
+        self.changes = 0  # in this process
 
     def __iter__(self) -> Iterator[AccessRule]:
         """Sorted."""
@@ -73,11 +74,13 @@ class AccessRules(Section[list[AccessRule]]):
             return LimitReached(f"there may be at most {limits.ACCESS_RULES_MAX} access rules")
         for rule in added:
             self._rules.put(rule, rule)
+        self.changes += 1
         return AccessRulesChanged(tuple(sorted(added)))
 
     @applies(DeleteAccessRules)
     def delete(self, command: DeleteAccessRules, now: Moment) -> AccessRulesChanged:
         removed = {rule for rule in command.rules if self._rules.pop(rule) is not None}
+        self.changes += 1
         return AccessRulesChanged(tuple(sorted(removed)))
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from mainstem.ledger.access_rules import AccessRules
+from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
@@ -64,6 +65,7 @@ class Sections:
     access_rules: AccessRules
     rates: Rates
     reports: Reports
+    api_keys: ApiKeys
 
 
 class Registry:

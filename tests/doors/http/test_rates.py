@@ -119,8 +119,9 @@ async def test_one_key_is_limited_and_another_is_not(open_api: Open) -> None:
     async with open_api(api_keys="slow,free") as api:
         status, _ = await api.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]}, key="slow")
         assert status == 201
-        (slow,) = (key for key in api.context.keys._keys if key is api.context.keys.find(b"slow"))
-        user = slow.principal.name.removeprefix("User:")
+        slow = api.broker.authentication.by_key(b"slow")
+        assert slow is not None
+        user = slow.name.removeprefix("User:")
         body = {"user": user, "limits": {"producer_record_rate": 0.1, "burst_s": 1.0}}
         assert (await api.ask("PUT", "/v0/rates", body, key="free"))[0] == 200
         write = {"records": [{"data": 1}, {"data": 2}]}

@@ -10,10 +10,10 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.rules import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.broker.broker import Broker
 from mainstem.broker.transactions.service import ProducerStamp
-from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.ledger.access_rules import AccessRule, PutAccessRules
 from mainstem.ledger.rates import AlterRate, RateEntity
 from mainstem.records.building import build_batch
@@ -463,7 +463,7 @@ async def test_access_rules_apply_to_share_groups(broker: Broker) -> None:
     def rule(kind: ResourceType, name: str, operation: Operation) -> AccessRule:
         return AccessRule(kind, name, LITERAL, "User:ANONYMOUS", "*", operation, ALLOW)
 
-    async with opened(broker, security=KafkaSecurity(rules=True)) as kafka:
+    async with opened(broker, access=AccessOptions(rules="on")) as kafka:
         sharer = Sharer(await kafka.connect(), broker)
         assert (await sharer.fetch()).error_code == ErrorCode.group_authorization_failed
         await broker.log.propose(PutAccessRules((rule(ResourceType.GROUP, "g", Operation.READ),)))

@@ -8,41 +8,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
 from typing import Protocol
 
 from mainstem import limits
+from mainstem.api.access import (
+    ALLOW,
+    CLUSTER_NAME,
+    DENY,
+    EVERYBODY,
+    EVERYTHING,
+    LITERAL,
+    PREFIXED,
+    Operation,
+    ResourceType,
+)
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
+from mainstem.ledger.api_keys import ApiKeys
 
+__all__ = [
+    "ALLOW",
+    "CLUSTER_NAME",
+    "DENY",
+    "LITERAL",
+    "PREFIXED",
+    "Access",
+    "Operation",
+    "ResourceType",
+]
 
-class ResourceType(IntEnum):
-    """Kafka's numbers."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Operation(IntEnum):
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-CLUSTER_NAME = "kafka-cluster"
-LITERAL, PREFIXED = 3, 4
-DENY, ALLOW = 2, 3
-_EVERYTHING = "*"
-_EVERYBODY = "User:*"
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
@@ -53,7 +48,13 @@ _ALLOWED_BY = {
     for operation in Operation
 }
 
-_Asked = tuple[str, str, Operation, ResourceType, str]
+# A queue is a topic, and a table shows one: the rules of the topic hold for it as well.
+_KINDS = {
+    ResourceType.QUEUE: (ResourceType.QUEUE, ResourceType.TOPIC),
+    ResourceType.TABLE: (ResourceType.TABLE, ResourceType.TOPIC),
+}
+
+_Asked = tuple[Principal, str, Operation, ResourceType, str]
 
 
 class RuleSource(Protocol):
@@ -62,25 +63,53 @@ class RuleSource(Protocol):
     @property
     def access_rules(self) -> AccessRules: ...
 
+    @property
+    def api_keys(self) -> ApiKeys: ...
+
 
 class Access:
-    """Decides by the current rules; caches decisions until a rule changes."""
+    """Decides by the current rules for every door; caches decisions until a rule or an API key changes."""
 
-    def __init__(self, source: RuleSource, super_users: frozenset[str]) -> None:
+    def __init__(self, source: RuleSource, options: AccessOptions) -> None:
         self._source = source
-        self._super_users = super_users
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
         self._literal: dict[tuple[int, str], list[AccessRule]] = {}
         self._prefixed: dict[tuple[int, str], list[AccessRule]] = {}
+        self.configure(options)
+
+    def configure(self, options: AccessOptions) -> None:
+        """Use other options from now on."""
+        self._options = options
+        self._super_users = options.super_users
+        self._decided.clear()
 
     @property
     def state(self) -> int:
-        """Changes whenever a rule is added or deleted."""
-        return self._source.access_rules.digest
+        """Grows whenever a rule or an API key is added, changed or deleted."""
+        return self._source.access_rules.changes + self._source.api_keys.changes
 
-    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        if principal in self._super_users:
+    @property
+    def restricted(self) -> bool:
+        """Whether clients must authenticate: the settings name a way to, or API keys are stored."""
+        return self._options.authenticates or len(self._source.api_keys) > 0
+
+    @property
+    def enforced(self) -> bool:
+        """Whether the stored rules apply."""
+        rules = self._options.rules
+        return rules == "on" or (rules == "auto" and self.restricted)
+
+    def open_to(self, principal: Principal) -> bool:
+        """Whether this client may do everything, without a look at any rule."""
+        if principal.grants or principal.key_id:
+            return False
+        return principal.name in self._super_users or not self.enforced
+
+    def allows(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> bool:
+        if self.open_to(principal):
             return True
         self._renew()
         asked = principal, host, operation, kind, name
@@ -88,27 +117,30 @@ class Access:
         if decision is None:
             if len(self._decided) >= limits.ACCESS_DECISIONS_KEPT:
                 self._decided.clear()
-            decision = _decide(_about(self._matching(kind, name), principal, host), operation)
+            decision = self._decide(principal, host, operation, kind, name)
             self._decided[asked] = decision
         return decision
 
-    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+    def allows_some(self, principal: Principal, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the operation is allowed on any resource of this type."""
-        if principal in self._super_users:
+        if self.open_to(principal):
             return True
-        rules = list(_about(self._source.access_rules, principal, host))
+        if principal.key_id and principal.key_id not in self._source.api_keys:
+            return False
+        if principal.name in self._super_users:
+            return True
+        stored = self._source.access_rules if self.enforced else ()
+        rules = [rule for rule in _about((*stored, *principal.grants), principal, host) if _of(rule, kind)]
         if any(
             rule.permission == DENY
-            and rule.resource_type == kind
             and rule.pattern_type == LITERAL
-            and rule.resource_name == _EVERYTHING
+            and rule.resource_name == EVERYTHING
             and rule.operation in (operation, Operation.ALL)
             for rule in rules
         ):
             return False
         return any(
             rule.permission == ALLOW
-            and rule.resource_type == kind
             and rule.operation in _ALLOWED_BY[operation]
             and (
                 rule.pattern_type == PREFIXED
@@ -117,9 +149,21 @@ class Access:
             for rule in rules
         )
 
+    def _decide(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> bool:
+        if principal.key_id and principal.key_id not in self._source.api_keys:
+            return False  # revoked
+        if principal.name in self._super_users:
+            return True
+        stored = self._matching(kind, name) if self.enforced else ()
+        granted = (rule for rule in principal.grants if _of(rule, kind) and _covers(rule, name))
+        return _decide(_about((*stored, *granted), principal, host), operation)
+
     def _renew(self) -> None:
         rules = self._source.access_rules
-        if rules.digest == self._state:
+        state = self.state
+        if state == self._state:
             return
         literal: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
         prefixed: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
@@ -128,21 +172,32 @@ class Access:
             table[rule.resource_type, rule.resource_name].append(rule)
         self._literal, self._prefixed = dict(literal), dict(prefixed)
         self._decided.clear()
-        self._state = rules.digest
+        self._state = state
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:
-        yield from self._literal.get((kind, name), ())
-        if name != _EVERYTHING:
-            yield from self._literal.get((kind, _EVERYTHING), ())
-        if self._prefixed:
-            for length in range(1, len(name) + 1):
-                yield from self._prefixed.get((kind, name[:length]), ())
+        for each in _KINDS.get(kind, (kind,)):
+            yield from self._literal.get((each, name), ())
+            if name != EVERYTHING:
+                yield from self._literal.get((each, EVERYTHING), ())
+            if self._prefixed:
+                for length in range(1, len(name) + 1):
+                    yield from self._prefixed.get((each, name[:length]), ())
 
 
-def _about(rules: Iterable[AccessRule], principal: str, host: str) -> Iterator[AccessRule]:
+def _of(rule: AccessRule, kind: ResourceType) -> bool:
+    return rule.resource_type in _KINDS.get(kind, (kind,))
+
+
+def _covers(rule: AccessRule, name: str) -> bool:
+    if rule.pattern_type == PREFIXED:
+        return name.startswith(rule.resource_name)
+    return rule.resource_name in (name, EVERYTHING)
+
+
+def _about(rules: Iterable[AccessRule], principal: Principal, host: str) -> Iterator[AccessRule]:
     """The rules for this client."""
     for rule in rules:
-        if rule.principal in (principal, _EVERYBODY) and rule.host in (host, _EVERYTHING):
+        if rule.principal in (principal.name, EVERYBODY) and rule.host in (host, EVERYTHING):
             yield rule
 
 

@@ -12,6 +12,7 @@ from mainstem.ledger.access_rules import (
     PutAccessRules,
     fault,
 )
+from mainstem.ledger.api_keys import ApiKeys, DeleteApiKey, PutApiKey, RotateApiKey, StoredApiKey
 from mainstem.ledger.credentials import KEY_BYTES, Credential, DeleteScramCredential, PutScramCredential
 from mainstem.log.log import Log
 
@@ -19,10 +20,12 @@ __all__ = [
     "KEY_BYTES",
     "AccessRule",
     "AccessRules",
+    "ApiKeys",
     "Credential",
     "DeleteScramCredential",
     "PutScramCredential",
     "Security",
+    "StoredApiKey",
     "fault",
 ]
 
@@ -44,6 +47,24 @@ class Security:
         """Delete rules. Returns those that were there."""
         removed: AccessRulesChanged = await self._log.propose(DeleteAccessRules(tuple(rules)))
         return removed.rules
+
+    @property
+    def api_keys(self) -> ApiKeys:
+        """The stored keys as they are now."""
+        return self._log.ledger.api_keys
+
+    async def put_key(self, key: StoredApiKey) -> None:
+        """Store a new API key. Raises InvalidInput, LimitReached."""
+        await self._log.propose(PutApiKey(key))
+
+    async def rotate_key(self, id: str, salt: bytes, hash: bytes, now_ms: int) -> StoredApiKey:
+        """Replace the secret of an API key. Raises ApiKeyNotFound."""
+        rotated: StoredApiKey = await self._log.propose(RotateApiKey(id, salt, hash, now_ms))
+        return rotated
+
+    async def revoke_key(self, id: str) -> None:
+        """Delete an API key. Raises ApiKeyNotFound."""
+        await self._log.propose(DeleteApiKey(id))
 
     def credentials(self) -> Iterator[Credential]:
         """Every stored SCRAM credential."""

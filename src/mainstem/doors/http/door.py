@@ -16,7 +16,6 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
-from mainstem.doors.http.transport.auth import ApiKeys
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
@@ -31,14 +30,14 @@ class HttpDoor:
         self,
         broker: Broker,
         *,
-        keys: ApiKeys | None = None,
         bounds: HttpLimits | None = None,
+        insecure: bool = False,
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.context = Context(
-            broker, keys=keys or ApiKeys(), limits=bounds or HttpLimits(), probe_auth=probe_auth
+            broker, limits=bounds or HttpLimits(), probe_auth=probe_auth, insecure=insecure
         )
         self._allow_insecure = allow_insecure
         self._tls = tls
@@ -50,7 +49,7 @@ class HttpDoor:
 
     @property
     def authenticates(self) -> bool:
-        return self.context.keys.required
+        return self.context.clients.required
 
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError, or CannotListen where keys are missing."""

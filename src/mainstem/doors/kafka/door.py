@@ -11,7 +11,6 @@ from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address
-from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.groups.options import GroupOptions
@@ -99,19 +98,8 @@ class KafkaDoor:
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,
             security=self._security,
-            access=self._access(),
+            access=broker.access,
         )
-
-    def _access(self) -> Access | None:
-        if not self._security.rules:
-            return None
-        rules = self._broker.security.access_rules
-        if not self._security.super_users and not len(rules):
-            _log.warning(
-                "nobody may do anything",
-                message="there are no access rules and no super users: give --kafka-super-users, or --kafka-acl off",
-            )
-        return Access(self._broker.security, self._security.super_users)
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
@@ -124,7 +112,7 @@ class KafkaDoor:
     @property
     def authenticates(self) -> bool:
         """Whether clients have to prove who they are."""
-        return self._security.authenticates
+        return not self._security.insecure and (self._security.certificates or self._broker.access.restricted)
 
     @property
     def groups(self) -> Groups | None:

@@ -52,6 +52,8 @@ class TextConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.TEXT_WRITE_BUFFER_BYTES)
+        host = str((transport.get_extra_info("peername") or ("",))[0])
+        self._caller = self._service.caller(host)
         if not self._connections.admit(self):
             self._transport.write(frame(_TOO_MANY))
             self._linger()
@@ -161,7 +163,7 @@ class TextConnection(asyncio.Protocol):
 
     async def _answers(self, run: list[Request]) -> list[bytes]:
         try:
-            return await self._service.answer(run)
+            return await self._service.answer(run, self._caller)
         except Exception:  # noqa: BLE001  # a bug in one request must not take the connection, nor hide
             _log.exception("request failed", request=type(run[0]).__name__)
             return [_INTERNAL_ERROR] * len(run)

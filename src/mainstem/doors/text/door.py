@@ -25,12 +25,14 @@ class TextDoor:
         segment_entries: int = limits.TEXT_SEGMENT_ENTRIES,
         connections_max: int = limits.TEXT_CONNECTIONS_MAX,
         stall_s: float = limits.TEXT_STALL_S,
+        insecure: bool = False,
     ) -> None:
         self._broker = broker
         self._broker_id = broker_id
         self._node = node
         self._segment_entries = segment_entries
         self._stall_s = stall_s
+        self._insecure = insecure
         self._connections = TextConnections(connections_max)
         self._server: asyncio.Server | None = None
 
@@ -43,9 +45,14 @@ class TextDoor:
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
         node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
-        self._service = TextService(self._broker, node)
+        self._service = TextService(self._broker, node, insecure=self._insecure)
         await self._server.start_serving()
         return bound
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        return self._broker.access.restricted and not self._insecure
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""

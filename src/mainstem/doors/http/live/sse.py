@@ -52,7 +52,7 @@ def check_accept(request: HttpRequest) -> None:
 @contextmanager
 def admitted(request: HttpRequest) -> Iterator[None]:
     """Count one more open stream for as long as the block runs. Raises Refusal 429, or 503 at the end."""
-    context, key = request.context, request.key
+    context, client = request.context, request.client
     if context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is shutting down: connect again soon")
     bound = context.limits.streams
@@ -61,14 +61,14 @@ def admitted(request: HttpRequest) -> Iterator[None]:
             "max_sse_connections", bound, f"{bound} event streams are open, the most there may be"
         )
     bound = context.limits.streams_per_key
-    if bound and context.keys.required and key.streams >= bound:
+    if bound and context.clients.required and client.streams >= bound:
         raise throttled(
             "max_sse_connections_per_key", bound, f"this key has {bound} event streams open, the most it may"
         )
     context.streams += 1
-    key.streams += 1
+    client.streams += 1
     try:
         yield
     finally:
         context.streams -= 1
-        key.streams -= 1
+        client.streams -= 1

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.rates import RateLimiter
@@ -38,7 +39,7 @@ async def post_watch(request: HttpRequest) -> Response:
     if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
         raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
-        request.require_name(name)
+        request.require_topic(name, Operation.READ)
     request.context.live.sessions.check_room()
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
@@ -52,7 +53,7 @@ async def post_watch(request: HttpRequest) -> Response:
         shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
     low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
-        request.key.digest,
+        request.client.id,
         cursors,
         watch_options(body.limit, body.max_batch_bytes, body.node),
         partitions=partitions,
@@ -96,7 +97,7 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     session = live.sessions.find(request.parameters["wid"])
     if session is None:
         raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
-    if session.owner != request.key.digest:
+    if session.owner != request.client.id:
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from mainstem import events, limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.api.records import CommandHead, Publish, StartPosition, Subscribe, Unsubscribe, WatchedTopic
-from mainstem.api.routes import GET_WEBSOCKET, Scope
+from mainstem.api.routes import GET_WEBSOCKET
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.watch import watch_options
 from mainstem.doors.http.routes.records import post_records
-from mainstem.doors.http.transport.auth import bearer
 from mainstem.doors.http.transport.context import Context
-from mainstem.doors.http.transport.errors import Refusal, answer, invalid, throttled
+from mainstem.doors.http.transport.errors import Refusal, answer, invalid, throttled, unauthorized
 from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, records_data, tombstone_data
 from mainstem.doors.http.transport.requests import HttpRequest, decoded
 from mainstem.doors.http.transport.responses import Asgi, Receive, Response, Send
@@ -50,15 +50,14 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
     """One socket, from its handshake to its end."""
     await receive()  # the handshake, of which everything is in the scope
     headers = dict(reversed(scope["headers"]))
-    key = context.keys.find(bearer(headers.get(b"authorization")))
+    host = str((scope.get("client") or ("",))[0])
     try:
-        if key is None:
-            raise Refusal(
-                401, "unauthorized", "this server needs a key: send it as Authorization: Bearer <key>"
-            )
+        client = await context.clients.find(headers.get(b"authorization"))
+        if client is None:
+            raise unauthorized()
         if scope["raw_path"] != PATH:
             raise Refusal(404, "not_found", "there is no web socket at this path")
-        request = HttpRequest(context, key, {}, scope["query_string"], headers, b"", perf_counter())
+        request = HttpRequest(context, client, host, {}, scope["query_string"], headers, b"", perf_counter())
         with sse.admitted(request):
             await send({"type": "websocket.accept"})
             await Socket(request, send).run(receive)
@@ -147,12 +146,12 @@ class Socket:
                 self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
 
     async def _subscribe(self, head: CommandHead, command: Subscribe) -> None:
-        self._request.require(Scope.READ)
+        self._request.require_some(Operation.READ, ResourceType.TOPIC)
         wanted = beginnings(command)
         if not wanted:
             raise invalid("name the topics to subscribe to, in topic or topics")
         for name in wanted:
-            self._request.require_name(name)
+            self._request.require_topic(name, Operation.READ)
         bound = limits.WEBSOCKET_TOPICS_MAX
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
@@ -188,14 +187,14 @@ class Socket:
         self._reply(b"unsubscribed", head, b'"topics":%b' % _encode(gone))
 
     async def _publish(self, head: CommandHead, command: Publish, body: bytes) -> None:
-        self._request.require(Scope.WRITE)
+        self._request.require_topic(command.topic, Operation.WRITE)
         if bytes(command.config) not in (b"", b"null"):
-            self._request.require(Scope.ADMIN)
-        self._request.require_name(command.topic)
+            self._request.require_topic(command.topic, Operation.ALTER_CONFIGS)
         query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
         request = HttpRequest(
             self._context,
-            self._request.key,
+            self._request.client,
+            self._request.host,
             {"topic": command.topic},
             query.encode(),
             {},

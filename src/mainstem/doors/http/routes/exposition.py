@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 
+from mainstem.api.access import EVERYTHING, Operation, ResourceType
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.metrics import Metric, one
@@ -20,7 +21,7 @@ async def get_metrics(request: HttpRequest) -> Response:
     found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
-    if request.key.prefixes:
+    if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):
         found = [metric for metric in found if not _names_resources(metric)]
     if b"application/json" in (request.header(b"accept") or b""):
         return reply({metric.name + metric.suffix: _as_json(metric) for metric in found})

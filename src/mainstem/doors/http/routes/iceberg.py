@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from mainstem import errors
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.catalog import (
     CatalogConfig,
     CatalogError,
@@ -34,7 +35,7 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
 from mainstem.ledger.table import Table
-from mainstem.ledger.tables import TableName
+from mainstem.ledger.tables import DEFAULT_NAMESPACE, TableName
 
 LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
 
@@ -123,7 +124,7 @@ async def list_namespaces(request: HttpRequest) -> Response:
     inside = {
         tuple(name.split(LEVELS)[:depth])
         for name in catalog.namespaces()
-        if not parent or name.startswith(parent + LEVELS)
+        if (not parent or name.startswith(parent + LEVELS)) and _sees_namespace(request, name)
     }
     return reply(NamespaceList(sorted(inside)))
 
@@ -131,6 +132,7 @@ async def list_namespaces(request: HttpRequest) -> Response:
 async def create_namespace(request: HttpRequest) -> Response:
     """Create a namespace."""
     body = request.json(_namespace_body)
+    _require_namespace(request, Operation.CREATE, _joined(body.namespace))
     await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
     return reply(NamespaceDescription(body.namespace, body.properties))
 
@@ -138,25 +140,30 @@ async def create_namespace(request: HttpRequest) -> Response:
 async def get_namespace(request: HttpRequest) -> Response:
     """Get the properties of a namespace."""
     namespace = request.parameters["namespace"]
+    _require_sight(request, namespace)
     properties = request.broker.catalog.properties(namespace)
     return reply(NamespaceDescription(namespace.split(LEVELS), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
     """Check whether a namespace exists."""
+    _require_sight(request, request.parameters["namespace"])
     request.broker.catalog.properties(request.parameters["namespace"])
     return _done()
 
 
 async def drop_namespace(request: HttpRequest) -> Response:
     """Delete a namespace without tables."""
-    await request.broker.catalog.drop_namespace(request.parameters["namespace"])
+    namespace = request.parameters["namespace"]
+    _require_namespace(request, Operation.DELETE, namespace)
+    await request.broker.catalog.drop_namespace(namespace)
     return _done()
 
 
 async def post_properties(request: HttpRequest) -> Response:
     """Set and remove properties of a namespace."""
     body = request.json(_properties_body)
+    _require_namespace(request, Operation.ALTER, request.parameters["namespace"])
     updated, removed, missing = await request.broker.catalog.change_properties(
         request.parameters["namespace"], body.updates, body.removals
     )
@@ -168,39 +175,43 @@ async def list_tables(request: HttpRequest) -> Response:
     namespace = request.parameters["namespace"]
     levels = namespace.split(LEVELS)
     tables = request.broker.catalog.tables(namespace)
-    shown = [table for table in tables if request.key.allows(_subject(request, table))]
+    shown = [
+        table
+        for table in tables
+        if request.may(Operation.DESCRIBE, ResourceType.TABLE, _subject(request, table))
+    ]
     return reply(TableList([Identifier(levels, table.name) for table in shown]))
 
 
 async def create_table(request: HttpRequest) -> Response:
     """Create a table, or stage its creation."""
     body = request.json(_body)
-    request.require_name(str(body.get("name", "")))
+    _require(request, Operation.CREATE, str(body.get("name", "")))
     return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
 
 
 async def register_table(request: HttpRequest) -> Response:
     """Register a table with existing metadata."""
     body = request.json(_body)
-    request.require_name(str(body.get("name", "")))
+    _require(request, Operation.CREATE, str(body.get("name", "")))
     return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
 
 
 async def get_table(request: HttpRequest) -> Response:
     """Get the metadata of a table and its location."""
-    return _loaded(await request.broker.catalog.load(_table_of_path(request)))
+    return _loaded(await request.broker.catalog.load(_table_of_path(request, Operation.READ)))
 
 
 async def head_table(request: HttpRequest) -> Response:
     """Check whether a table exists."""
-    request.broker.catalog.table(_table_of_path(request))
+    request.broker.catalog.table(_table_of_path(request, Operation.READ))
     return _done()
 
 
 async def drop_table(request: HttpRequest) -> Response:
     """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
-    await request.broker.catalog.drop(_table_of_path(request), purge=purge)
+    await request.broker.catalog.drop(_table_of_path(request, Operation.ALTER), purge=purge)
     return _done()
 
 
@@ -208,8 +219,8 @@ async def rename_table(request: HttpRequest) -> Response:
     """Rename a table."""
     body = request.json(_rename_body)
     source = (_joined(body.source.namespace), body.source.name)
-    _check_rights(request, request.broker.catalog.table(source))
-    request.require_name(body.destination.name)
+    _check_rights(request, request.broker.catalog.table(source), Operation.ALTER)
+    _require(request, Operation.CREATE, body.destination.name)
     await request.broker.catalog.rename(source, (_joined(body.destination.namespace), body.destination.name))
     return _done()
 
@@ -217,7 +228,7 @@ async def rename_table(request: HttpRequest) -> Response:
 async def commit_table(request: HttpRequest) -> Response:
     """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
-    name = _table_of_path(request, may_be_new=True)
+    name = _table_of_path(request, Operation.ALTER, may_be_new=True)
     loaded = await request.broker.catalog.commit(
         TableChange(name, TableUpdates(body.requirements, body.updates))
     )
@@ -234,32 +245,66 @@ async def commit_transaction(request: HttpRequest) -> Response:
         if change.identifier is None:
             raise InvalidInput("every change of a transaction names its table")
         name = (_joined(change.identifier.namespace), change.identifier.name)
-        _check_rights(request, catalog.table(name))
+        _check_rights(request, catalog.table(name), Operation.ALTER)
         changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
     await catalog.commit_all(changes)
     return _done()
 
 
-def _table_of_path(request: HttpRequest, *, may_be_new: bool = False) -> TableName:
-    """The table of the path. Raises Refusal 403 unless the key's prefixes cover it."""
+def _table_of_path(request: HttpRequest, operation: Operation, *, may_be_new: bool = False) -> TableName:
+    """The table of the path. Raises Refusal 403 unless the client may do this to it."""
     name = (request.parameters["namespace"], request.parameters["table"])
     try:
-        _check_rights(request, request.broker.catalog.table(name))
+        _check_rights(request, request.broker.catalog.table(name), operation)
     except (TableNotFound, NamespaceNotFound):
-        request.require_name(name[1])
+        _require(request, operation, name[1])
         if not may_be_new:
             raise
     return name
 
 
-def _check_rights(request: HttpRequest, table: Table) -> None:
-    request.require_name(_subject(request, table))
+def _check_rights(request: HttpRequest, table: Table, operation: Operation) -> None:
+    _require(request, operation, _subject(request, table))
+
+
+def _require(request: HttpRequest, operation: Operation, table: str) -> None:
+    request.require(operation, ResourceType.TABLE, table)
 
 
 def _subject(request: HttpRequest, table: Table) -> str:
-    """What a key's prefixes are held against: the topic that a table shows, or else the table's own name."""
+    """What access rules name: the topic that a table shows, or else the table's own name."""
     topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None
     return table.name if topic is None else topic.name
+
+
+def _require_namespace(request: HttpRequest, operation: Operation, namespace: str) -> None:
+    request.require(operation, ResourceType.NAMESPACE, _shown(namespace))
+
+
+def _require_sight(request: HttpRequest, namespace: str) -> None:
+    """Raises NamespaceNotFound for a namespace that the client may not see."""
+    if not _sees_namespace(request, namespace):
+        raise NamespaceNotFound(namespace)
+
+
+def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
+    """By a rule about it or about a table in it. The namespace of the topics' tables is no secret."""
+    if namespace == DEFAULT_NAMESPACE or request.may(
+        Operation.DESCRIBE, ResourceType.NAMESPACE, _shown(namespace)
+    ):
+        return True
+    try:
+        tables = request.broker.catalog.tables(namespace)
+    except NamespaceNotFound:
+        return False
+    return any(
+        request.may(Operation.DESCRIBE, ResourceType.TABLE, _subject(request, table)) for table in tables
+    )
+
+
+def _shown(namespace: str) -> str:
+    """A namespace as access rules write it."""
+    return namespace.replace(LEVELS, ".")
 
 
 def _joined(levels: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from mainstem.api.access import Operation
 from mainstem.api.lake import (
     DriverReport,
     DriverReportAccepted,
@@ -76,7 +77,7 @@ async def get_status(request: HttpRequest) -> Response:
     allowed = [
         replace(topic, problem=problems.get(topic.topic, ""))
         for topic in status.topics
-        if request.key.allows(topic.topic)
+        if request.sees(topic.topic)
     ]
     drivers = request.context.lake_reports.drivers()
     return reply(replace(status, topics=allowed, drivers=drivers))
@@ -85,7 +86,7 @@ async def get_status(request: HttpRequest) -> Response:
 async def post_sources(request: HttpRequest) -> Response:
     """Get the locations of the records of a range, for direct readers. No lease protects them."""
     body = request.json(_sources)
-    request.require_name(body.topic)
+    request.require_topic(body.topic, Operation.READ)
     topic = request.broker.streams.topic(body.topic)
     return reply(await request.broker.lake.sources(topic, body.partition, body.start, body.end))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.queues import (
     AckResult,
     ClaimBody,
@@ -138,8 +140,9 @@ async def post_requeue(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     if body.queue is not None:
-        request.require_name(body.queue)
-    done = await requeue(broker, topic, [seq - 1 for seq in body.seqs if seq], body.queue, request.key.allows)
+        request.require_topic(body.queue, Operation.WRITE)
+    may_write = partial(request.may, Operation.WRITE, ResourceType.TOPIC)
+    done = await requeue(broker, topic, [seq - 1 for seq in body.seqs if seq], body.queue, may_write)
     moved = [RequeuedJob(offset + 1, queue, placed + 1) for offset, (queue, placed) in done.moved.items()]
     return reply(RequeueResult(topic.name, moved, _seqs(done.skipped), request.performance()))
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainstem import limits, tracing
+from mainstem.api.access import Operation
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
-from mainstem.api.routes import Scope
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.routes.matching import parse_match
 from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dead_letter
@@ -58,7 +58,7 @@ async def write(
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
     if body.config is not None and request.broker.streams.get(topic) is None:
-        request.require(Scope.ADMIN)
+        request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
         check_dead_letter(topic, body.config)
     await write_allowed(request, topic, sum(records.sizes), len(records.values))

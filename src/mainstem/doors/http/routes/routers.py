@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.routers import (
     RouterBody,
     RouterConfigured,
@@ -28,8 +29,8 @@ _router_body = msgspec.json.Decoder(RouterBody)
 async def put_router(request: HttpRequest) -> Response:
     """Create a router, which copies the records of one topic to another."""
     body = request.json(_router_body)
-    request.require_name(body.source)
-    request.require_name(body.dest)
+    _require_end(request, body.source, Operation.READ)
+    _require_end(request, body.dest, Operation.WRITE)
     settings = RouterSettings(
         body.source,
         body.dest,
@@ -75,8 +76,16 @@ async def get_router(request: HttpRequest) -> Response:
 
 
 def _require_all(request: HttpRequest, info: RouterInfo) -> None:
-    request.require_name(info.source)
-    request.require_name(info.dest)
+    for topic in (info.source, info.dest):
+        request.require_topic(topic, Operation.DESCRIBE)
+
+
+def _require_end(request: HttpRequest, topic: str, operation: Operation) -> None:
+    """Who configures a topic may set up what flows into it and out of it."""
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, topic):
+        request.require_topic(topic, operation)
+    if request.broker.streams.get(topic) is None:
+        request.require_create(topic)
 
 
 async def list_routers(request: HttpRequest) -> Response:
@@ -85,7 +94,6 @@ async def list_routers(request: HttpRequest) -> Response:
     source, dest = request.text("source"), request.text("dest")
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
-    allows = request.key.allows
     found = [
         info
         for info in request.broker.routers.all()
@@ -93,9 +101,9 @@ async def list_routers(request: HttpRequest) -> Response:
         and info.name > after
         and source in (None, info.source)
         and dest in (None, info.dest)
-        and allows(info.name)
-        and allows(info.source)
-        and allows(info.dest)
+        and request.may(Operation.DESCRIBE, ResourceType.ROUTER, info.name)
+        and request.sees(info.source)
+        and request.sees(info.dest)
     ]
     page = found[:size]
     rows = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from email.utils import formatdate
+from functools import partial
 from typing import cast, get_args
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from mainstem import limits
+from mainstem.api.access import PREFIXED, Operation, ResourceType
 from mainstem.api.server import (
     BackupBody,
     BrokerView,
@@ -32,6 +34,12 @@ from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.version import VERSION
 
 _ORDERS = get_args(SortBy)
+_RIGHTS = {
+    "read": Operation.READ,
+    "write": Operation.WRITE,
+    "delete": Operation.DELETE,
+    "admin": Operation.ALTER_CONFIGS,
+}
 
 _backup_body = msgspec.json.Decoder(BackupBody)
 _pipeline_report = msgspec.json.Decoder(PipelineReport)
@@ -96,7 +104,7 @@ async def get_topics(request: HttpRequest) -> Response:
     if by not in _ORDERS:
         raise invalid(f"sort={by[:64]} is none of {', '.join(_ORDERS)}")
     found = Overview(request.broker).topics(
-        request.key.allows,
+        request.sees,
         search=request.text("search") or "",
         kind=request.text("type") or "",
         by=cast(SortBy, by),
@@ -108,10 +116,19 @@ async def get_topics(request: HttpRequest) -> Response:
 
 
 async def get_key(request: HttpRequest) -> Response:
-    """What the key of the request may do."""
-    scopes = [scope.name.lower() for scope in request.key.scopes if scope.name]
-    prefixes = [prefix.decode() for prefix in request.key.prefixes]
-    return reply(KeyRights(request.context.keys.required, scopes, prefixes))
+    """Who sends the request, and what it may do."""
+    allows_some = partial(request.broker.access.allows_some, request.principal, request.host)
+    scopes = [name for name, operation in _RIGHTS.items() if allows_some(operation, ResourceType.TOPIC)]
+    granted = request.principal.grants
+    prefixes = sorted(
+        {
+            rule.resource_name
+            for rule in granted
+            if rule.pattern_type == PREFIXED and rule.resource_type == ResourceType.TOPIC
+        }
+    )
+    required = request.context.clients.required
+    return reply(KeyRights(required, scopes, prefixes, request.principal.name))
 
 
 # Storage and backups
@@ -119,14 +136,14 @@ async def get_key(request: HttpRequest) -> Response:
 
 async def get_storage(request: HttpRequest) -> Response:
     """Log objects and repacked files with the ranges in each, and parts by generation."""
-    found = await storage_map(request.broker, request.key.allows)
+    found = await storage_map(request.broker, request.sees)
     return reply(replace(found, performance=request.performance()))
 
 
 async def get_topic_storage(request: HttpRequest) -> Response:
     """The storage of one topic."""
     topic = request.broker.streams.topic(request.topic)
-    found = await storage_map(request.broker, request.key.allows, topic)
+    found = await storage_map(request.broker, request.sees, topic)
     return reply(replace(found, performance=request.performance()))
 
 
@@ -174,7 +191,7 @@ async def post_pipeline_report(request: HttpRequest) -> Response:
     """Store a pipeline's report, for the list and the metrics."""
     report = request.json(_pipeline_report)
     for topic in report.named():
-        request.require_name(topic)
+        request.require_topic(topic, Operation.WRITE)
     await request.context.pipeline_reports.hear(report)
     return reply(PipelineReportAccepted(True, request.performance()))
 
@@ -184,6 +201,6 @@ async def list_pipelines(request: HttpRequest) -> Response:
     shown = [
         pipeline
         for pipeline in request.context.pipeline_reports.pipelines()
-        if all(map(request.key.allows, pipeline.topics))
+        if all(map(request.sees, pipeline.topics))
     ]
     return reply(PipelineList(shown, request.performance()))

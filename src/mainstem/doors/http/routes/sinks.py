@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.sinks import (
     BatchAppended,
     SinkAborted,
@@ -26,11 +27,23 @@ _commit = msgspec.json.Decoder(SinkCommitBody)
 _run = msgspec.json.Decoder(SinkRunBody)
 
 
+def _query(request: HttpRequest, name: str) -> str:
+    """The name under which a query is stored. A client that may not write its transactional id has names of its own."""
+    if request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return name
+    return f"{request.principal.name}/{name}"
+
+
 async def post_task(request: HttpRequest) -> Response:
     """Begin one attempt at a task of a batch. Returns the producer and epoch for its record batches."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
-        body.query, body.run, body.batch, body.attempt, timeout_ms=body.timeout_ms, lasting=body.lasting
+        _query(request, body.query),
+        body.run,
+        body.batch,
+        body.attempt,
+        timeout_ms=body.timeout_ms,
+        lasting=body.lasting,
     )
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
@@ -40,7 +53,7 @@ async def post_commit(request: HttpRequest) -> Response:
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
     first = await request.broker.sinks.commit(
-        body.query, body.run, body.batch, attempts, lasting=body.lasting
+        _query(request, body.query), body.run, body.batch, attempts, lasting=body.lasting
     )
     return reply(SinkCommit(True, not first))
 
@@ -48,14 +61,14 @@ async def post_commit(request: HttpRequest) -> Response:
 async def post_abort(request: HttpRequest) -> Response:
     """Abort the open transactions of a run, and reject its new tasks."""
     body = request.json(_run)
-    await request.broker.sinks.abort(body.query, body.run)
+    await request.broker.sinks.abort(_query(request, body.query), body.run)
     return reply(SinkAborted(True))
 
 
 async def post_extend(request: HttpRequest) -> Response:
     """Extend a run: restarts the timeout of its transactions."""
     body = request.json(_run)
-    await request.broker.sinks.extend(body.query, body.run)
+    await request.broker.sinks.extend(_query(request, body.query), body.run)
     return reply(SinkExtended(True))
 
 

@@ -147,7 +147,7 @@ async def list_topics(request: HttpRequest) -> Response:
     names = [
         topic
         for topic in broker.streams.topics()
-        if topic.name.startswith(prefix) and topic.name > after and request.key.allows(topic.name)
+        if topic.name.startswith(prefix) and topic.name > after and request.sees(topic.name)
     ]
     page = names[:size]
     touch = request.flag("touch", False)

@@ -9,14 +9,15 @@ from time import perf_counter
 from typing import Any
 
 from mainstem import events, limits
-from mainstem.api.routes import CATALOG, Body, Route, Scope
+from mainstem.api.access import Operation
+from mainstem.api.routes import CATALOG, Body, Route
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions
 from mainstem.doors.http.routes.table import ROUTES
-from mainstem.doors.http.transport.auth import ApiKey, bearer
+from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.http.transport.encodings import packed, unpacked
-from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled
+from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.transport.routing import Endpoint
@@ -89,7 +90,8 @@ class _Exchange:
         self._scope = scope
         self._receive = receive
         self._started = started
-        self._key: ApiKey | None = None
+        self._client: HttpClient | None = None
+        self._host = str((scope.get("client") or ("",))[0])
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
         self.route_name = "none"
@@ -102,22 +104,32 @@ class _Exchange:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:
             found = refusal
-        key = self._authenticated(found)
-        self._enter(key)
+        client = await self._authenticated(found)
+        self._enter(client)
         if isinstance(found, Refusal):
-            self._check_unknown(key, found)
+            self._check_unknown(client, found)
             raise found
         endpoint, parameters = found
         route = endpoint.route
         self.route_name = endpoint.name
         request = HttpRequest(
-            self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
+            self._context,
+            client,
+            self._host,
+            parameters,
+            scope["query_string"],
+            self._headers,
+            b"",
+            self._started,
         )
-        if route.scope is not Scope.NONE:
-            request.require(route.scope)
-        name = parameters.get("topic") or parameters.get("router")
-        if name is not None:
-            request.require_name(name)
+        if route.cluster is not None:
+            request.require_cluster(route.cluster)
+        elif endpoint.parameter:
+            for operation in endpoint.operations:
+                request.require(operation, endpoint.kind, parameters[endpoint.parameter])
+        else:
+            for operation in endpoint.operations:
+                request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
         sharing = self._context.broker.log.sharing
@@ -132,58 +144,60 @@ class _Exchange:
     def header(self, name: bytes) -> bytes | None:
         return self._headers.get(name)
 
-    def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> ApiKey:
-        keys = self._context.keys
-        if not keys.required:
-            return keys.everyone()
-        secret = bearer(self.header(b"authorization"))
+    async def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> HttpClient:
+        clients = self._context.clients
+        if not clients.required and not self._context.broker.access.restricted:
+            return clients.everyone()
+        authorization = self.header(b"authorization")
         if not isinstance(found, Refusal):
             route = found[0].route
             if route.public or (route.probe and not self._context.probe_auth):
-                return keys.everyone()
-            if secret is None and route.streams:
-                secret = self._token()
-        key = keys.find(secret)
-        if key is None:
-            raise Refusal(
-                401,
-                "unauthorized",
-                "this server needs a key: send it as Authorization: Bearer <key>",
-                headers=((b"www-authenticate", b"Bearer"),),
-            )
-        return key
+                return clients.everyone()
+            if authorization is None and route.streams:
+                authorization = self._token()
+        client = await clients.find(authorization)
+        if client is None:
+            raise unauthorized()
+        return client
 
     def _token(self) -> bytes | None:
         """?token=, for event streams opened by browsers, which cannot send headers with them."""
         query = HttpRequest(
-            self._context, ApiKey(b""), {}, self._scope["query_string"], {}, b"", self._started
+            self._context,
+            self._context.clients.everyone(),
+            self._host,
+            {},
+            self._scope["query_string"],
+            {},
+            b"",
+            self._started,
         )
         token = query.text("token")
-        return token.encode() if token else None
+        return b"Bearer " + token.encode() if token else None
 
-    def _enter(self, key: ApiKey) -> None:
+    def _enter(self, client: HttpClient) -> None:
         bound = self._context.limits.inflight_per_key
-        if bound and key.in_flight >= bound:
+        if bound and client.in_flight >= bound:
             raise throttled(
                 "max_inflight_per_key", bound, f"this key has {bound} requests under way, the most it may"
             )
-        key.in_flight += 1
-        self._key = key
+        client.in_flight += 1
+        self._client = client
 
     def release(self) -> None:
         """Whatever the request held counts no more."""
-        if self._key is not None:
-            self._key.in_flight -= 1
-            self._key = None
+        if self._client is not None:
+            self._client.in_flight -= 1
+            self._client = None
         self._context.body_bytes -= self._held_bytes
         self._held_bytes = 0
 
-    def _check_unknown(self, key: ApiKey, refusal: Refusal) -> None:
+    def _check_unknown(self, client: HttpClient, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
         if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
-            probing = HttpRequest(self._context, key, {}, b"", {}, b"", self._started)
-            probing.require(Scope.WRITE)
-            probing.require_name(self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0])
+            probing = HttpRequest(self._context, client, self._host, {}, b"", {}, b"", self._started)
+            name = self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0]
+            probing.require_topic(name, Operation.WRITE)
 
     # Body
 

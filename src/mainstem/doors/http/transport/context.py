@@ -14,7 +14,7 @@ from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.broker.tables.lake_reports import LakeReports
-from mainstem.doors.http.transport.auth import ApiKeys
+from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.metrics import Metric
 
@@ -49,8 +49,8 @@ class Traffic:
 @dataclass(slots=True)
 class Context:
     broker: Broker
-    keys: ApiKeys = field(default_factory=ApiKeys)
     limits: HttpLimits = field(default_factory=HttpLimits)
+    insecure: bool = False  # anonymous clients may do everything, although access is restricted
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
     started: float = field(default_factory=time.monotonic)
@@ -59,11 +59,13 @@ class Context:
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
+    clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
     def __post_init__(self) -> None:
+        self.clients = HttpClients(self.broker, insecure=self.insecure)
         self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)

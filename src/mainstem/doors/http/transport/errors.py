@@ -35,6 +35,16 @@ def invalid(message: str, detail: object = None) -> Refusal:
     return Refusal(400, "invalid_request", message, detail)
 
 
+def unauthorized() -> Refusal:
+    """The request has no credentials, or none that are known."""
+    return Refusal(
+        401,
+        "unauthorized",
+        "this server needs credentials: send Authorization: Bearer <API key or token>, or Basic <user and password>",
+        headers=((b"www-authenticate", b'Bearer, Basic realm="mainstem"'),),
+    )
+
+
 def throttled(limit: str, bound: int, message: str) -> Refusal:
     return Refusal(429, "throttled", message, {"limit": limit, "max": bound}, (RETRY_SOON,))
 

@@ -9,11 +9,11 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.base import Performance
-from mainstem.api.routes import Scope
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.transport.auth import ApiKey
+from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class HttpRequest:
     def __init__(
         self,
         context: Context,
-        key: ApiKey,
+        client: HttpClient,
+        host: str,
         parameters: dict[str, str],
         query_string: bytes,
         headers: dict[bytes, bytes],
@@ -39,7 +40,8 @@ class HttpRequest:
         started: float,
     ) -> None:
         self.context = context
-        self.key = key
+        self.client = client
+        self.host = host
         self.parameters = parameters
         self.query_string = query_string
         self.headers = headers
@@ -47,10 +49,6 @@ class HttpRequest:
         self.started = started
         self.throttle_wait_ms = 0  # how long a rate made it wait
         self.waited_to_publish = False  # a socket waited before it began this write
-
-    @property
-    def principal(self) -> Principal:
-        return self.key.principal
 
     @property
     def broker(self) -> Broker:
@@ -101,18 +99,43 @@ class HttpRequest:
 
     # Rights
 
-    def require(self, scope: Scope) -> None:
-        """Raises Refusal 403 unless the key has the scope."""
-        missing = int(scope) & ~int(self.key.scopes)  # plain numbers: flags make a new flag of every step
-        if missing:
+    @property
+    def principal(self) -> Principal:
+        return self.client.principal
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return self.broker.access.allows(self.client.principal, self.host, operation, kind, name)
+
+    def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raises Refusal 403 unless the access rules allow it."""
+        if not self.may(operation, kind, name):
+            raise forbidden(operation, kind, name)
+
+    def require_some(self, operation: Operation, kind: ResourceType) -> None:
+        """Raises Refusal 403 unless the access rules allow the operation on any resource of this type."""
+        if not self.broker.access.allows_some(self.client.principal, self.host, operation, kind):
             raise Refusal(
-                403, "forbidden", f"this key lacks the scope {_scope_names(scope & ~self.key.scopes)}"
+                403,
+                "forbidden",
+                f"the access rules, or the scopes of this key, do not allow {operation.name} on any "
+                f"{kind.name.lower()}",
             )
 
-    def require_name(self, name: str) -> None:
-        """Raises Refusal 403 unless the key's prefixes allow the name."""
-        if not self.key.allows(name):
-            raise Refusal(403, "forbidden", f"this key's prefixes do not cover {name!r}", {"topic": name})
+    def require_cluster(self, operation: Operation) -> None:
+        """Raises Refusal 403 unless the access rules allow it on the server as a whole."""
+        self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def require_topic(self, name: str, operation: Operation) -> None:
+        self.require(operation, ResourceType.TOPIC, name)
+
+    def require_create(self, topic: str) -> None:
+        """Raises Refusal 403 unless the client may create this topic: by a rule on its name, or on the cluster."""
+        if not self.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            self.require_topic(topic, Operation.CREATE)
+
+    def sees(self, topic: str) -> bool:
+        """Whether lists show this topic to the client."""
+        return self.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     # Answering
 
@@ -144,5 +167,17 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise invalid(f"the body is no JSON: {wrong}") from None
 
 
-def _scope_names(scope: Scope) -> str:
-    return "+".join(flag.name.lower() for flag in scope if flag.name)
+def forbidden(operation: Operation, kind: ResourceType, name: str) -> Refusal:
+    what = kind.name.lower().replace("_", " ")
+    if kind is ResourceType.CLUSTER:
+        return Refusal(
+            403,
+            "forbidden",
+            f"the access rules, or the rights of this key, do not allow {operation.name} on the server",
+        )
+    return Refusal(
+        403,
+        "forbidden",
+        f"the access rules, or the scopes and prefixes of this key, do not allow {operation.name} on {what} {name!r}",
+        {"topic" if kind is ResourceType.TOPIC else kind.name.lower(): name},
+    )

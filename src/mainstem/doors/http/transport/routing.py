@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.routes import Route
 from mainstem.doors.http.transport.errors import Refusal
 
@@ -27,6 +28,14 @@ class Endpoint:
     route: Route[Any]
     handler: Handler
     name: str  # in metrics
+    operations: tuple[Operation, ...] = field(init=False)
+    kind: ResourceType = field(init=False)
+    parameter: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind, parameter = self.route.resource
+        for name, value in (("operations", self.route.operations), ("kind", kind), ("parameter", parameter)):
+            object.__setattr__(self, name, value)  # looked up once, not for each request
 
 
 class Routes:

@@ -14,9 +14,9 @@ from kio.schema.alter_user_scram_credentials.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.passwords import keys_of
 from mainstem.broker.access.service import KEY_BYTES, DeleteScramCredential, PutScramCredential
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
-from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError

@@ -17,7 +17,7 @@ from mainstem.errors import MainstemError
 
 async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     outcomes = [NO_AUTHORIZER] * len(request.creations)
-    if call.context.access is not None:
+    if call.context.access.enforced:
         outcomes = await _create(call, request)
     return CreateAclsResponse(
         throttle_time=NO_THROTTLE,

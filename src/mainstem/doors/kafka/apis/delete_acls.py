@@ -25,7 +25,7 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
 
 
 async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
-    if call.context.access is None:
+    if not call.context.access.enforced:
         return _result(NO_AUTHORIZER, ())
     try:
         wanted = RuleFilter.read(asked)

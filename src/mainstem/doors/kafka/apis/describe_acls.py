@@ -16,7 +16,7 @@ from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    if call.context.access is None:
+    if not call.context.access.enforced:
         return _answer(NO_AUTHORIZER, [])
     try:
         wanted = RuleFilter.read(request)

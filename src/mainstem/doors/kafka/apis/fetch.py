@@ -89,8 +89,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     asked = bytes(body)
     before = call.memory
     if isinstance(before, FetchPoll):
-        access = call.context.access
-        if (access is None or access.state == before.rules) and before.again(asked, reply):
+        if call.context.access.state == before.rules and before.again(asked, reply):
             return
         before.forget()
         call.memory = None

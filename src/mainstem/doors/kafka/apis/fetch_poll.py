@@ -83,9 +83,8 @@ class FetchPoll:
         committed_only: bool,
     ) -> None:
         self.topics = topics
-        access = call.context.access
         self.throttle_ms = 0  # that the answer names
-        self.rules = 0 if access is None else access.state  # by which the client may read all this
+        self.rules = call.context.access.state  # by which the client may read all this
         self._call = call
         self._streams = call.context.broker.streams
         self._write = write

@@ -80,7 +80,7 @@ class LoneBatches:
         self._topics = broker.streams
         self._rates = broker.rates.stored
         self._access = call.context.access
-        self._rules = 0 if self._access is None else self._access.state
+        self._rules = self._access.state
         self._topic = topic
         self._stamped = topic.config.timestamp_type == "LogAppendTime"
         self._api = _API.pack(_PRODUCE, call.version)
@@ -111,7 +111,7 @@ class LoneBatches:
             or api != self._api
             or self._topics.get(topic.name) is not topic
             or (self._rates.active and self._limited())
-            or (self._access is not None and self._access.state != self._rules)
+            or self._access.state != self._rules
             or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
         ):
             return False

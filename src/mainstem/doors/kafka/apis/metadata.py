@@ -67,9 +67,10 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
     state = context.broker.streams.topics_state ^ context.peers.state
     asked = key = bytes(body)
-    if context.access is not None:  # the answer is for this client only
-        state ^= context.access.state
-        key = b"\0".join((asked, call.principal.encode(), call.host.encode()))
+    state ^= context.access.state
+    if call.restricted:  # the answer is for this client only
+        who = f"{call.principal.name}\0{call.principal.key_id}\0{call.host}"
+        key = b"\0".join((asked, who.encode()))
     answer = context.metadata_answers.get(state, call.version, key)
     if answer is None:
         wanted = _parse(call.version, asked)

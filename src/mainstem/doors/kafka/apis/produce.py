@@ -287,13 +287,13 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    access = call.context.access
+    restricted = call.restricted
     transactional_id, acks, topics = _parse(call.version, body)
     streams = call.context.broker.streams
     missing = False
     for topic in topics:
         topic.find(streams)
-        if access is not None:
+        if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
     work = _Produce(call, transactional_id, acks, topics, reply)

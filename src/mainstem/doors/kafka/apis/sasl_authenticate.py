@@ -24,7 +24,7 @@ async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthentica
         return _refused(ErrorCode.illegal_sasl_state, "a login begins with SaslHandshake")
     try:
         step = await session.exchange.step(request.auth_bytes)
-        lifetime_ms = 0 if step.user is None else session.log_in(step.user, step.expires_ms)
+        lifetime_ms = 0 if step.principal is None else session.log_in(step.principal, step.expires_ms)
     except Unauthorized as error:
         _log.warning("login refused", client=call.host, reason=str(error))
         session.give_up()

@@ -40,13 +40,13 @@ def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSL
     return context
 
 
-def principal_of(certificate: Mapping[str, Any]) -> str | None:
-    """`User:` and the subject's name in RFC 2253 form, most specific part first."""
+def subject_of(certificate: Mapping[str, Any]) -> str | None:
+    """The subject's name in RFC 2253 form, most specific part first."""
     parts = [
         "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in group)
         for group in certificate.get("subject", ())
     ]
-    return f"User:{','.join(reversed(parts))}" if parts else None
+    return ",".join(reversed(parts)) if parts else None
 
 
 def _escaped(value: str) -> str:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mainstem.broker.access.principal import Principal
 from mainstem.errors import invariant
 
 if TYPE_CHECKING:
+    from mainstem.broker.access.principal import Principal
     from mainstem.broker.access.rules import Operation, ResourceType
     from mainstem.broker.rates import RateLimiter, TokenBucket
     from mainstem.doors.kafka.security.session import LoginSession
@@ -39,28 +39,30 @@ class Call:
     version: int  # that the client speaks; the request is already of the newest version
     client_id: str | None
     host: str  # where the client connects from
-    principal: str  # "User:ANONYMOUS" without authentication
+    principal: Principal
     memory: ConnectionState | None = None
     session: LoginSession | None = None  # None: clients need not log in
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
-        access = self.context.access
-        return access is None or access.allows(self.principal, self.host, operation, kind, name)
+        return self.context.access.allows(self.principal, self.host, operation, kind, name)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether rules decide what this client may do."""
+        return not self.context.access.open_to(self.principal)
 
     def request_meter(self) -> TokenBucket | None:
         """What counts this client's time on the loop; None: nothing does."""
-        return self.context.broker.rates.requests(Principal(self.principal), self.client_id)
+        return self.context.broker.rates.requests(self.principal, self.client_id)
 
     def producing(self, namespace: str) -> RateLimiter | None:
         """What limits this client's appends to topics of a namespace; None: nothing does."""
-        return self.context.broker.rates.producing(Principal(self.principal), namespace, self.client_id)
+        return self.context.broker.rates.producing(self.principal, namespace, self.client_id)
 
     def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
         """What limits this client's reads from topics of a namespace; None: nothing does."""
-        return self.context.broker.rates.consuming(
-            Principal(self.principal), namespace, group, self.client_id
-        )
+        return self.context.broker.rates.consuming(self.principal, namespace, group, self.client_id)
 
     def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
         """Throttle the client for so long, if at all. Returns the throttle_time_ms that its answer names."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.kafka.security.certificates import principal_of
+from mainstem.broker.access.principal import ANONYMOUS, Principal
+from mainstem.doors.kafka.security.certificates import subject_of
 from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
@@ -32,8 +33,6 @@ _SWEEPS_PER_IDLE_TIME = 4
 _JOINED_BYTES_MAX = (
     16 * limits.KIB
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
-
-ANONYMOUS = "User:ANONYMOUS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.now = self._loop.time
         self.host = ""
         self.group: str | None = None  # the consumer group that the client last named on this connection
-        self.principal = ANONYMOUS
+        self.principal = guard.anonymous
         self.session = guard.session(self)  # None: the client need not log in
         self._request_bytes_max = (
             connections.request_bytes_max
@@ -171,7 +170,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
         certificate = transport.get_extra_info("peercert")
         if certificate:
-            self.principal = principal_of(certificate) or ANONYMOUS
+            subject = subject_of(certificate)
+            self.principal = ANONYMOUS if subject is None else Principal(f"User:{subject}")
         if not self._connections.admit(self):
             self.closed = True
             self._transport.abort()
@@ -226,7 +226,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._start_waiting()
         self.update_reading()
 
-    def logged_in(self, principal: str) -> None:
+    def logged_in(self, principal: Principal) -> None:
         """The client has proved who it is. What was asked for before was asked by nobody."""
         self.principal = principal
         self.calls.clear()

@@ -52,13 +52,13 @@ class KafkaContext:
     advertised_host: str
     advertised_port: int
     peers: Peers
+    access: Access
     rack: str | None = None
     shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
     group_names: GroupNames = field(init=False)

@@ -203,10 +203,10 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
     if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.barrier()
-    if call.context.access is None:
-        answer = await api.handle(call, message)
-    else:
+    if call.restricted:
         answer = await enforcement.handle(api, call, message)
+    else:
+        answer = await api.handle(call, message)
     if api.key in NAMES_GROUP:
         call.context.group_names.learn(api.key, call, message, request.connection)
     if request.held_ms:

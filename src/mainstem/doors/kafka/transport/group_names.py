@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.cluster.clock import Clock
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class GroupNames:
         group = _group_in(api, message)
         if not group:
             return
-        client = call.principal, call.host, call.client_id
+        if call.restricted and not call.may(Operation.READ, ResourceType.GROUP, group):
+            return  # else a client could use up the rate of a group that it may not read for
+        client = call.principal.name, call.host, call.client_id
         groups = self._named.pop(client, None) or {}
         if api == _LEAVE_GROUP or getattr(message, "member_epoch", 0) < 0:
             groups.pop(group, None)
@@ -61,7 +64,7 @@ class GroupNames:
         """The group that a client reads for on this connection, as far as that is known."""
         if connection.group is not None:
             return connection.group
-        groups = self._named.get((call.principal, call.host, call.client_id))
+        groups = self._named.get((call.principal.name, call.host, call.client_id))
         if groups is None:
             return None
         since = self._clock.monotonic() - limits.GROUP_NAMED_S

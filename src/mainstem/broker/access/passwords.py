@@ -10,8 +10,8 @@ import secrets
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.broker.access.service import KEY_BYTES, Credential
 from mainstem.errors import InvalidConfig
+from mainstem.ledger.credentials import KEY_BYTES, Credential
 
 _SALT_BYTES = 16
 _HASHES = {1: "sha256", 2: "sha512"}

@@ -1,0 +1,56 @@
+"""Who sends the requests of one connection, and what they may do."""
+
+from __future__ import annotations
+
+from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.broker import Broker
+from mainstem.doors.text.requests import AuthRequest
+from mainstem.errors import Unauthorized
+
+
+class TextCaller:
+    def __init__(self, broker: Broker, host: str, *, insecure: bool) -> None:
+        self._broker = broker
+        self._host = host
+        self._insecure = insecure
+        self._proved: Principal | None = None
+
+    @property
+    def principal(self) -> Principal | None:
+        """None: the client has to authenticate first."""
+        if self._proved is not None:
+            return self._proved
+        if not self._broker.access.restricted:
+            return ANONYMOUS
+        return UNRESTRICTED if self._insecure else None
+
+    async def authenticate(self, request: AuthRequest) -> bool:
+        """By an API key, a token, or a user and its password. Without restrictions, whatever a client says is fine."""
+        authentication = self._broker.authentication
+        if request.user:
+            found = await authentication.by_password(request.user, request.secret)
+        else:
+            found = authentication.by_key(request.secret.encode())
+            if found is None and authentication.tokens is not None:
+                try:
+                    found, _ = await authentication.by_token(request.secret, self._broker.clock.now_ms())
+                except Unauthorized:
+                    found = None
+        if found is not None:
+            self._proved = found
+        return found is not None or not self._broker.access.restricted
+
+    def may(self, operation: Operation, topic: str) -> bool:
+        return self._allows(operation, ResourceType.TOPIC, topic)
+
+    def may_create(self, topic: str) -> bool:
+        return self._allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self.may(
+            Operation.CREATE, topic
+        )
+
+    def _allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        principal = self.principal
+        return principal is not None and self._broker.access.allows(
+            principal, self._host, operation, kind, name
+        )
