@@ -57,6 +57,15 @@ REBATCHED_BYTES = 1 * MIB  # approximate size of a batch encoded from rows, unle
 # Commit path
 GROUP_COMMIT_BYTES_MAX = 8 * MIB  # payload of one commit
 GROUP_COMMIT_COMMANDS_MAX = 16_384  # commands and slices in one commit
+SATURATED_S = (
+    0.1  # what is pending takes longer to write: the commit path is saturated, and appends wait by priority
+)
+SATURATED_BYTES_MIN = 4 * MIB  # bounds of what is pending then
+SATURATED_BYTES_MAX = 16 * MIB  # two commits: one is written while the next one fills
+SATURATION_SAMPLE_BYTES_MIN = 1 * MIB  # payload of commits that tell how fast the log is written
+OLDEST_FIRST_EVERY = (
+    16  # admissions: one of them goes to the append that waited longest, whatever its priority
+)
 PENDING_BYTES_MAX = 64 * MIB  # proposed but not yet written; above it, callers wait
 ENTRY_BYTES_MAX = 64 * MIB  # one encoded entry
 CEILING_STEP_RECORDS = 64 * KIB  # how far a relaxed stream may advance past its synced ceiling

@@ -119,6 +119,7 @@ class Broker:
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
         self.activity = Activity(clock)
+        log.order_appends(self._priority_of)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(
             log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
@@ -155,6 +156,10 @@ class Broker:
         await broker.catalog.relocate_tables()
         broker.start_rounds()
         return broker
+
+    def _priority_of(self, stream: int) -> int:
+        topic = self.streams.of_stream(stream)
+        return 0 if topic is None else self.activity.priority(topic.topic_id, topic.config)
 
     def start_rounds(self) -> None:
         """Do what comes up again and again, as far as it falls to this broker."""

@@ -71,6 +71,7 @@ class Context:
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
             self.broker.log.commit_metrics.published,
+            self.broker.log.waiting_appends.published,
             self.broker.rates.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
