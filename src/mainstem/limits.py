@@ -459,6 +459,15 @@ LINGER_MS_BUCKET = 100  # how long records wait for others before they are put i
 UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
 
 # Security
+AUDIT_QUEUE_MAX = 10_000  # records that wait to be written; more are dropped, and counted
+AUDIT_RECORDS_PER_BATCH_MAX = 500
+AUDIT_WINDOW_S = 5.0  # within which denials of the same operation become one record
+AUDIT_DENIALS_COUNTED_MAX = 10_000  # different ones, within a window
+AUDIT_NAME_CHARS_MAX = 512  # of the resource, in a record
+AUDIT_RETENTION_MS = 30 * 24 * 3_600_000
+AUDIT_RETENTION_BYTES = 256 * MIB
+AUDIT_RETRY_S = 1.0  # after records could not be written
+AUDIT_CLOSE_S = 2.0  # to write what is left
 SCRAM_CREDENTIALS_MAX = 100_000
 SCRAM_ITERATIONS_MIN = 4_096
 SCRAM_ITERATIONS_MAX = 16_384  # a login with a plain password costs this many hashes

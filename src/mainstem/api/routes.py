@@ -387,9 +387,19 @@ _ENTITY = (
     Query("group", "string", "The consumer group that it limits."),
     Query("namespace", "string", "The namespace that it limits."),
 )
-LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN)
-PUT_RATE = Route("PUT", "/v0/rates", rates.RateChanged, Scope.ADMIN, Body.JSON, rates.RateBody)
-DELETE_RATE = Route("DELETE", "/v0/rates", rates.RateChanged, Scope.ADMIN, query=_ENTITY)
+LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN, cluster=Operation.DESCRIBE_CONFIGS)
+PUT_RATE = Route(
+    "PUT",
+    "/v0/rates",
+    rates.RateChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    rates.RateBody,
+    cluster=Operation.ALTER_CONFIGS,
+)
+DELETE_RATE = Route(
+    "DELETE", "/v0/rates", rates.RateChanged, Scope.ADMIN, query=_ENTITY, cluster=Operation.ALTER_CONFIGS
+)
 
 # For people and their tools
 

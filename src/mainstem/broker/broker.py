@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.audit import Audit
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.rules import Access
@@ -76,6 +77,7 @@ class BrokerOptions:
     zone: str = ""  # where this broker runs, for clients that say where they are
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
+    audit: str = "auto"  # the audit log: on, off, or auto, which is on while clients must authenticate
     lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
 
     @property
@@ -116,6 +118,7 @@ class Broker:
         self.access = Access(self.security, options.access)
         self.authentication = Authentication(self.security, options.access, clock)
         self.rates = RateService(log, clock)
+        self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
         self.activity = Activity(clock)
@@ -170,6 +173,7 @@ class Broker:
         if self.cluster.shared:
             self._clock_rounds.start()
         self.routers.start()
+        self.audit.start()
 
     async def check_clock(self) -> None:
         """Find out whether what depends on the time may be left to this broker."""
@@ -181,6 +185,7 @@ class Broker:
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
+        await self.audit.close()
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()

@@ -39,6 +39,7 @@ def broker_options(config: Config) -> BrokerOptions:
         total_bytes_max=config.max_total_bytes,
         lake_topics=config.lake_topics,
         access=access_options(config),
+        audit=config.audit,
         place=place,
         zone=config.zone,
         objects=(config.objects or config.store) if place is None else "",

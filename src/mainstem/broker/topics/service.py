@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
 from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
@@ -85,7 +86,9 @@ class TopicService:
                 "and . _ : -, the first a letter or digit"
             )
         bound = self._topics_max
-        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
+        topics = self._log.ledger.topics
+        own = AUDIT_TOPIC in topics  # which the server made
+        if bound and name not in topics and len(topics) - own >= bound:
             raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 

@@ -64,9 +64,19 @@ class TextService:
         else:
             answers = [await self._serve_one(first, caller)]
         invariant(len(answers) == len(run), "every request has one answer")
+        if FORBIDDEN in answers:
+            self._audit(run, answers, caller)
+        elif isinstance(first, RegisterRequest) and answers[0] == OK:
+            caller.audit("CREATE", first.topic, "done")
         if self._rates.active:
             await self._throttle(run, answers, caller.principal or ANONYMOUS)
         return answers
+
+    def _audit(self, run: Sequence[Request], answers: Sequence[bytes], caller: TextCaller) -> None:
+        for request, answer in zip(run, answers, strict=True):
+            if answer == FORBIDDEN:
+                operation = type(request).__name__.removesuffix("Request").upper()
+                caller.audit(operation, getattr(request, "topic", ""), "denied")
 
     async def _throttle(self, run: Sequence[Request], answers: Sequence[bytes], principal: Principal) -> None:
         """Count what a run moved, and hold its answers back for as long as the client's rates say."""

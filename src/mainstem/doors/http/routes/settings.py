@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC
 from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.names import valid_name
@@ -53,7 +54,8 @@ async def _create(request: HttpRequest, body: SettingsBody) -> None:
             "and . _ : -, the first a letter or digit"
         )
     bound = broker.options.topics_max
-    if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
+    topics = broker.log.ledger.topics
+    if bound and broker.streams.get(name) is None and len(topics) - (AUDIT_TOPIC in topics) >= bound:
         raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
     wanted = body.config or DEFAULT_CONFIG
     check_dead_letter(name, wanted)

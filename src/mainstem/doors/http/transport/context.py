@@ -73,6 +73,7 @@ class Context:
             self.broker.log.commit_metrics.published,
             self.broker.log.waiting_appends.published,
             self.broker.rates.published,
+            self.broker.audit.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,

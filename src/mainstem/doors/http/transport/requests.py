@@ -9,8 +9,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.api.access import CLUSTER_NAME, EVERYTHING, Operation, ResourceType
 from mainstem.api.base import Performance
+from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.transport.auth import HttpClient
@@ -109,17 +110,25 @@ class HttpRequest:
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refusal 403 unless the access rules allow it."""
         if not self.may(operation, kind, name):
+            self.audit(operation.name, kind, name, "denied")
             raise forbidden(operation, kind, name)
 
     def require_some(self, operation: Operation, kind: ResourceType) -> None:
         """Raises Refusal 403 unless the access rules allow the operation on any resource of this type."""
         if not self.broker.access.allows_some(self.client.principal, self.host, operation, kind):
+            self.audit(operation.name, kind, EVERYTHING, "denied")
             raise Refusal(
                 403,
                 "forbidden",
                 f"the access rules, or the scopes of this key, do not allow {operation.name} on any "
                 f"{kind.name.lower()}",
             )
+
+    def audit(self, operation: str, kind: ResourceType, name: str, outcome: Outcome) -> None:
+        """Note in the audit log what the client did, or was denied."""
+        self.broker.audit.record(
+            self.principal, self.host, "http", operation, kind.name.lower(), name, outcome
+        )
 
     def require_cluster(self, operation: Operation) -> None:
         """Raises Refusal 403 unless the access rules allow it on the server as a whole."""

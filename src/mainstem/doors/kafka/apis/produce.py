@@ -45,6 +45,7 @@ from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
+from mainstem.doors.kafka.security.auditing import denied
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of
@@ -352,6 +353,8 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
     wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
+    if wanted.forbidden:
+        denied(call, Operation.WRITE.name, ResourceType.TOPIC, name)
 
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:

@@ -25,6 +25,7 @@ from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.apis.api_versions import unknown_version_answer
 from mainstem.doors.kafka.security import enforcement
+from mainstem.doors.kafka.security.auditing import ADMINISTRATIVE, administered
 from mainstem.doors.kafka.transport.api import Api, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.group_names import NAMES_GROUP
@@ -207,6 +208,8 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
         answer = await enforcement.handle(api, call, message)
     else:
         answer = await api.handle(call, message)
+    if api.key in ADMINISTRATIVE:
+        administered(api.key, call, message, answer)
     if api.key in NAMES_GROUP:
         call.context.group_names.learn(api.key, call, message, request.connection)
     if request.held_ms:
