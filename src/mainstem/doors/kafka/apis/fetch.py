@@ -51,7 +51,6 @@ from kio.schema.errors import ErrorCode
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.doors.kafka.apis.fetch_poll import FetchPart, FetchPoll, FetchTopic
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
-from mainstem.doors.kafka.security.auditing import denied
 from mainstem.doors.kafka.transport.api import Call, FastApi, Part, Reply, RequestOrder
 from mainstem.doors.kafka.transport.wire import (
     INT32,
@@ -158,9 +157,8 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         name, at = string(body, at, flexible)
         topic = call.context.broker.streams.get(name or "")
         unknown = ErrorCode.unknown_topic_or_partition
-    if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
+    if name is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, name):
         topic, unknown = None, ErrorCode.topic_authorization_failed
-        denied(call, Operation.READ.name, ResourceType.TOPIC, name)
     streams = topic.streams if topic is not None else ()
     parts: list[FetchPart] = []
     namespace = "default" if topic is None else topic.namespace

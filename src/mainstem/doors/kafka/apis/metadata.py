@@ -193,7 +193,7 @@ def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemErr
     found = []
     for name in dict.fromkeys(wanted.names):
         topic = streams.get(name)
-        if not _visible(call, name):
+        if not call.may_or_audit(Operation.DESCRIBE, ResourceType.TOPIC, name):
             found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, name, _NO_ID))
         elif topic is not None:
             found.append(_topic(call, topic, wanted))

@@ -45,7 +45,6 @@ from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
-from mainstem.doors.kafka.security.auditing import denied
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of
@@ -300,7 +299,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     work = _Produce(call, transactional_id, acks, topics, reply)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
-    elif transactional_id is not None and not call.may(
+    elif transactional_id is not None and not call.may_or_audit(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
@@ -354,7 +353,7 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
     if wanted.forbidden:
-        denied(call, Operation.WRITE.name, ResourceType.TOPIC, name)
+        call.denied(Operation.WRITE.name, ResourceType.TOPIC, name)
 
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:

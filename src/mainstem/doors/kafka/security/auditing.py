@@ -1,4 +1,4 @@
-"""What the audit log learns from the Kafka door: administrative requests, and what was denied."""
+"""What the audit log learns from administrative requests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ _DENIED = frozenset(
     }
 )
 _NAMES = ("name", "resource_name", "topic_name", "group_id", "user", "resource_name_filter")
-
-
-def denied(call: Call, operation: str, kind: ResourceType, name: str) -> None:
-    """The access rules denied a client something."""
-    call.context.broker.audit.record(
-        call.principal, call.host, "kafka", operation, kind.name.lower(), name, "denied"
-    )
 
 
 def administered(key: int, call: Call, request: Any, answer: Any) -> None:

@@ -10,7 +10,6 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.apis.topic_ids import name_of
-from mainstem.doors.kafka.security.auditing import denied
 from mainstem.doors.kafka.security.refusals import (
     message_in,
     refused,
@@ -67,13 +66,10 @@ def _refusal(rule: WholeRequestRule | SpecialRule, call: Call, request: Any) -> 
         if rule.allowed(call, request):
             return None
         kind = _kind_of(rule, request)
-        denied(call, type(request).__name__.removesuffix("Request"), kind, "")
+        call.denied(type(request).__name__.removesuffix("Request"), kind, "")
         return CODES[kind]
     name = CLUSTER_NAME if rule.name is None else getattr(request, rule.name)
-    if call.may(rule.operation, rule.kind, name):
-        return None
-    denied(call, rule.operation.name, rule.kind, name or "")
-    return CODES[rule.kind]
+    return None if call.may_or_audit(rule.operation, rule.kind, name or "") else CODES[rule.kind]
 
 
 def _kind_of(rule: SpecialRule, request: Any) -> ResourceType:
@@ -138,7 +134,7 @@ def _code(rule: EachItemRule, call: Call, request: Any, item: Any) -> ErrorCode:
         return ErrorCode.none
     if rule.or_cluster and call.may(rule.operation, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.none
-    denied(call, rule.operation.name, kind, name)
+    call.denied(rule.operation.name, kind, name)
     return CODES[kind]
 
 

@@ -47,6 +47,19 @@ class Call:
         """Whether the access rules, if there are any, let this client do it."""
         return self.context.access.allows(self.principal, self.host, operation, kind, name)
 
+    def may_or_audit(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """As `may`, for what the client asks for by name: a denial goes to the audit log."""
+        allowed = self.may(operation, kind, name)
+        if not allowed:
+            self.denied(operation.name, kind, name)
+        return allowed
+
+    def denied(self, operation: str, kind: ResourceType, name: str) -> None:
+        """Note in the audit log that the access rules denied something."""
+        self.context.broker.audit.record(
+            self.principal, self.host, "kafka", operation, kind.name.lower(), name, "denied"
+        )
+
     @property
     def restricted(self) -> bool:
         """Whether rules decide what this client may do."""
