@@ -312,6 +312,7 @@ export interface KeyRights {
   authentication: boolean;
   scopes: string[];
   prefixes: string[];
+  principal: string;
 }
 
 export interface LakeStatus {

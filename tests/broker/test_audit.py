@@ -1,4 +1,4 @@
-"""The audit log: what it holds, what it counts together, and that it gets in nobody's way."""
+"""The audit log: what it holds, what it counts together, and that it delays and fails no operation."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class RateLimiter:
         return max(buckets, key=lambda bucket: bucket.debt_ms()).rate
 
     def take(self, size: int, records: int) -> int:
-        """Count what was moved. Returns for how many milliseconds the client is to be throttled."""
+        """Count what was moved. Returns for how many milliseconds to throttle the client."""
         held_ms = 0
         for bucket in self._of_bytes:
             held_ms = max(held_ms, _taken(bucket, size))
@@ -178,7 +178,7 @@ class RateService:
     def produce(
         self, principal: Principal, namespace: str, size: int, records: int, client_id: str | None = None
     ) -> int:
-        """Count what a client appends. Returns for how many milliseconds it is to be throttled."""
+        """Count what a client appends. Returns for how many milliseconds to throttle it."""
         limiter = self.producing(principal, namespace, client_id)
         return 0 if limiter is None else limiter.take(size, records)
 
@@ -191,7 +191,7 @@ class RateService:
         records: int,
         client_id: str | None = None,
     ) -> int:
-        """Count what a client reads. Returns for how many milliseconds it is to be throttled."""
+        """Count what a client reads. Returns for how many milliseconds to throttle it."""
         limiter = self.consuming(principal, namespace, group, client_id)
         return 0 if limiter is None else limiter.take(size, records)
 
@@ -224,7 +224,7 @@ class RateService:
         return self._metered[asked]
 
     def of_client(self, key: str, user: str, client: str | None) -> TokenBucket | None:
-        """The bucket of the most specific limit of a user and client id. None: there is no such limit."""
+        """The bucket of the most specific limit of a user and client id. None: nothing limits it."""
         client = client or _DEFAULT
         for entity in _precedence(user, client):
             if key in self.stored.get(entity):

@@ -1,7 +1,7 @@
 """Appends that wait because the commit path is saturated: topics of high priority go first.
 
 1. The appends of a stream keep their order: producers number their batches.
-2. Else the highest priority goes first; of equal ones, whoever came first.
+2. Else the highest priority goes first; of equal ones, the one that came first.
 3. One admission in `OLDEST_FIRST_EVERY` goes to the append that waited longest, so none waits for ever: the n-th in
    the order of arrival is admitted after at most n times as many admissions.
 """
