@@ -473,6 +473,7 @@ SCRAM_ITERATIONS_MIN = 4_096
 SCRAM_ITERATIONS_MAX = 16_384  # a login with a plain password costs this many hashes
 SCRAM_SALT_BYTES_MAX = 256
 ACCESS_RULES_MAX = 100_000
+PRODUCER_OWNERS_KEPT = 100_000  # producer ids whose principal a broker remembers
 API_KEYS_MAX = 100_000  # stored; those of the settings do not count
 API_KEY_ID_CHARS_MAX = 64
 API_KEY_RULES_MAX = 100  # prefixes and rules of one key

@@ -133,10 +133,16 @@ GOLDEN = {
         "36a27337"
     ),
     "ForgetConsumerGroup": "93cc99a2733102",
+    "DeleteApiKey": "92cca2a27331",
+    "PutApiKey": (
+        "92cca09ba27331a27332c4020303c40204040592a27336a27337929707a2733809a3733130a37331310c0d9708"
+        "a273390aa3733131a37331320d0ea27338090a0b"
+    ),
+    "RotateApiKey": "95cca1a27331c4020202c402030304",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000aebc7ab673447c6a5043191d905a15df5cee09189a43da10"
+GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000017926cf2c2bc96fc5fe3c402c9168573408b1182249a12eb"
 
 
 def test_every_command_has_golden_bytes() -> None:

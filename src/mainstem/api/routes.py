@@ -12,7 +12,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, rates, records, routers, server, sinks, topics
+from mainstem.api import (
+    catalog,
+    groups,
+    lake,
+    queues,
+    rates,
+    records,
+    routers,
+    security,
+    server,
+    sinks,
+    topics,
+)
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
@@ -563,6 +575,54 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+
+# API keys, users and access rules
+
+_READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
+
+LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
+CREATE_KEY = Route(
+    "POST",
+    "/v0/keys",
+    security.KeyCreated,
+    Scope.ADMIN,
+    Body.JSON,
+    security.KeyBody,
+    (201,),
+    cluster=_CHANGES_ACCESS,
+)
+ROTATE_KEY = Route("POST", "/v0/keys/{key}/rotate", security.KeyCreated, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+REVOKE_KEY = Route("DELETE", "/v0/keys/{key}", security.KeyRevoked, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_USERS = Route("GET", "/v0/users", security.UserList, Scope.ADMIN, cluster=_READS_ACCESS)
+PUT_USER = Route(
+    "PUT",
+    "/v0/users/{user}",
+    security.UserChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    security.UserBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_USER = Route("DELETE", "/v0/users/{user}", security.UserDeleted, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_RULES = Route("GET", "/v0/acls", security.RuleList, Scope.ADMIN, cluster=_READS_ACCESS)
+ADD_RULES = Route(
+    "POST",
+    "/v0/acls",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_RULES = Route(
+    "POST",
+    "/v0/acls/delete",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
 )
 
 # Pages and probes

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
+from mainstem.errors import InvalidBatch, InvalidInput, Throttled, TooLarge
 from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
@@ -45,8 +46,16 @@ class Appended(NamedTuple):  # one for every append, where a frozen dataclass co
 
 class Appends:
     def __init__(
-        self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        transactions: TransactionService,
+        *,
+        total_bytes_max: int = 0,
     ) -> None:
+        self._ledger = log.ledger
+        self._total_bytes_max = total_bytes_max  # 0: unlimited
         self._log_streams = log.streams
         self._producers = log.ledger.producers
         self._clock = clock
@@ -73,17 +82,23 @@ class Appends:
         joins: str | None = None,
         *,
         resumes: bool = True,
+        rights: ProducerRights | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
-        created again. A producer that joins starts at the beginning: each of its transactions does."""
+        created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
+        the sender; None: it may write as any producer."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("clients cannot append control batches")
+        if rights is not None and (facts.producer >= 0 or facts.transactional):
+            rights.check(facts)
+        if self._total_bytes_max:
+            self.check_total(len(batches))
         if joins is not None:
             facts = self._transactions.joining(joins, facts)
         elif (
@@ -97,6 +112,14 @@ class Appends:
         records, size = sized(batches) if config.tracked else (b"", len(batches))
         self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
         return facts
+
+    def check_total(self, size: int) -> None:
+        """Raises Throttled if the server holds too much for this many bytes more."""
+        bound = self._total_bytes_max
+        if bound and self._ledger.streams.total_bytes() + size > bound:
+            raise Throttled(
+                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
+            )
 
     async def values(
         self,
@@ -124,6 +147,8 @@ class Appends:
             latest = timestamps_ms if isinstance(timestamps_ms, int) else max(timestamps_ms)
             size = sum(map(len, filter(None, values)))
         check_size(batch, config)
+        if self._total_bytes_max:
+            self.check_total(size)
         records = b""
         if config.tracked:
             records, size = sized(batch)

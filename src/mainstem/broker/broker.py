@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.administration import AccessAdministration
 from mainstem.broker.access.audit import Audit
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
-from mainstem.broker.access.rules import Access
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.cluster.clock import LogClock
@@ -40,6 +42,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.producer_rights import ProducerOwners, ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
@@ -112,10 +115,14 @@ class Broker:
         self._retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
-        self.appends = Appends(log, clock, self.streams, self.transactions)
+        self.producer_owners = ProducerOwners()
+        self.appends = Appends(
+            log, clock, self.streams, self.transactions, total_bytes_max=options.total_bytes_max
+        )
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
         self.access = Access(self.security, options.access)
+        self.administration = AccessAdministration(self.security, options.access, clock)
         self.authentication = Authentication(self.security, options.access, clock)
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
@@ -124,9 +131,7 @@ class Broker:
         self.activity = Activity(clock)
         log.order_appends(self._priority_of)
         self.states = PartitionSummaries(log, clock)
-        self.writes = WriteService(
-            log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
-        )
+        self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock)
         self.deletes = DeleteService(log, clock)
@@ -299,6 +304,16 @@ class Broker:
         return self.streams.of(name, partition)
 
     # Writing
+
+    def producer_rights(
+        self, principal: Principal, host: str, transactional_id: str | None = None
+    ) -> ProducerRights:
+        """Which producer ids a client may write with, in requests that name this transactional id."""
+        may_write = partial(
+            self.access.allows, principal, host, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
+        )
+        ledger = self._log.ledger.transactions
+        return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""

@@ -12,7 +12,7 @@ from mainstem.broker.append import AppendRequest, Appends, check_size, promise, 
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.service import TopicService
-from mainstem.errors import InvalidBatch, NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
+from mainstem.errors import InvalidBatch, NotFound, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
@@ -57,15 +57,12 @@ class WriteService:
         streams: StreamService,
         topics: TopicService,
         appends: Appends,
-        *,
-        total_bytes_max: int,
     ) -> None:
         self._log = log
         self._clock = clock
         self._streams = streams
         self._topics = topics
         self._appends = appends
-        self._total_bytes_max = total_bytes_max  # 0: unlimited
 
     async def write(
         self,
@@ -133,8 +130,7 @@ class WriteService:
     async def _of_values(self, topic: Topic, stream: int, records: NewRecords) -> AppendRequest:
         config = topic.config
         size = sum(records.sizes)
-        if self._total_bytes_max:
-            self._check_total(size)
+        self._appends.check_total(size)
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             await self._check_cap(topic, stream, len(records.values), size)
         now = self._clock.now_ms()
@@ -155,19 +151,13 @@ class WriteService:
             now = self._clock.now_ms()
             batch = bytearray(with_append_time(memoryview(batch), now))
             facts = facts._replace(max_timestamp=now)
+        self._appends.check_total(len(batch))
         # Decoded even if no rows are needed: anybody may have sent it, and what is stored must be readable.
         if len(batch) > limits.RENDERED_ON_LOOP_BYTES_MAX:
             rows, size = await asyncio.to_thread(sized, batch)
         else:
             rows, size = sized(batch)
         return AppendRequest(stream, batch, facts, size, rows if config.tracked else b"")
-
-    def _check_total(self, size: int) -> None:
-        bound = self._total_bytes_max
-        if self._log.ledger.streams.total_bytes() + size > bound:
-            raise Throttled(
-                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
-            )
 
     async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:
         """Raises TooLarge for what can never fit a topic that rejects; removes expired records to make room."""

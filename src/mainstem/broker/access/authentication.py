@@ -37,14 +37,15 @@ class Authentication:
 
     def configure(self, options: AccessOptions) -> None:
         """Use other options from now on."""
-        self._keys = options.keys
+        self._keys = (*options.keys, *options.internal)
+        self._has_keys = bool(options.keys)
         self._users = {(one.user, one.mechanism): one for one in options.users}
         self.tokens: TokenVerifier | None = options.tokens
         self._known.clear()
 
     @property
     def has_keys(self) -> bool:
-        return bool(self._keys) or len(self._security.api_keys) > 0
+        return self._has_keys or len(self._security.api_keys) > 0
 
     def by_key(self, secret: bytes) -> Principal | None:
         """Whose API key this is. Keys of the settings are compared to it in the same time, whichever it is."""

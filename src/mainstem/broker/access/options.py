@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstem.broker.access.keys import SettingsKey, parse_keys
@@ -14,6 +16,7 @@ from mainstem.ledger.credentials import Credential
 if TYPE_CHECKING:
     from mainstem.broker.access.tokens import TokenVerifier
 
+_STDIN = "-"
 _ANY = "any"  # waives the check of a token's issuer or audience
 
 
@@ -24,6 +27,7 @@ class AccessOptions:
     keys: tuple[SettingsKey, ...] = ()
     users: tuple[Credential, ...] = ()
     tokens: TokenVerifier | None = None
+    internal: tuple[SettingsKey, ...] = ()  # of the server's own processes; they do not restrict access
     logins: bool = False  # a door asks for passwords, tokens or certificates
     rules: str = "auto"  # whether stored rules apply: on, off, or auto, which is where clients authenticate
     super_users: frozenset[str] = frozenset()  # principals that may do everything
@@ -34,17 +38,30 @@ class AccessOptions:
 
 
 def access_options(config: Config) -> AccessOptions:
-    """Raises InvalidConfig."""
+    """Raises InvalidConfig. Reads files, and standard input where the settings say so."""
+    if config.api_keys == config.kafka_users == _STDIN:
+        raise InvalidConfig("only one of --api-keys and --kafka-users can come from standard input")
     names = (name.strip() for name in config.kafka_super_users.split(";"))
     mechanisms = {name.strip().lower() for name in config.kafka_sasl.split(",") if name.strip()}
     return AccessOptions(
-        keys=parse_keys(config.api_keys),
-        users=tuple(parse_users(config.kafka_users)),
+        keys=parse_keys(_listed(config.api_keys, config.api_keys_file)),
+        users=tuple(parse_users(_listed(config.kafka_users, config.kafka_users_file))),
         tokens=_tokens(config) if "oauthbearer" in mechanisms else None,
         logins=bool(mechanisms) or config.kafka_tls_ca is not None or config.tls_ca is not None,
         rules=config.kafka_acl,
         super_users=frozenset(f"User:{name.removeprefix('User:')}" for name in names if name),
     )
+
+
+def _listed(given: str, file: Path | None) -> str:
+    """Secrets of a setting, of standard input and of a file, as one comma-separated list."""
+    lines = sys.stdin.read().splitlines() if given == _STDIN else [given]
+    if file is not None:
+        try:
+            lines += file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise InvalidConfig(f"{file} cannot be read: {wrong}") from None
+    return ",".join(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def _tokens(config: Config) -> TokenVerifier:

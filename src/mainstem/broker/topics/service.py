@@ -11,7 +11,6 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
 from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
@@ -60,6 +59,11 @@ class TopicService:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
             return existing
+        bound = self._topics_max
+        topics = self._log.ledger.topics
+        counted = len(topics) - (AUDIT_TOPIC in topics)  # the audit log is the server's own
+        if bound and existing is None and name != AUDIT_TOPIC and counted >= bound:
+            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         config = config or self._default_config
         self._check_class(config)
         command = CreateTopic(name, self._random.token(16), partitions, config)
@@ -85,11 +89,6 @@ class TopicService:
                 f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
                 "and . _ : -, the first a letter or digit"
             )
-        bound = self._topics_max
-        topics = self._log.ledger.topics
-        own = AUDIT_TOPIC in topics  # which the server made
-        if bound and name not in topics and len(topics) - own >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
         return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
 
     async def find_or_create(self, name: str) -> Topic:

@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import AUDIT_TOPIC
 from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.names import valid_name
@@ -15,7 +14,7 @@ from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dea
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import InvalidName, Throttled
+from mainstem.errors import InvalidName
 
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
@@ -48,17 +47,14 @@ async def patch_settings(request: HttpRequest) -> Response:
 
 async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
+    request.require_create(name)
     if not valid_name(name):
         raise InvalidName(
             f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
             "and . _ : -, the first a letter or digit"
         )
-    bound = broker.options.topics_max
-    topics = broker.log.ledger.topics
-    if bound and broker.streams.get(name) is None and len(topics) - (AUDIT_TOPIC in topics) >= bound:
-        raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
     wanted = body.config or DEFAULT_CONFIG
-    check_dead_letter(name, wanted)
+    check_dead_letter(request, name, wanted)
     base = broker.options.default_config
     config = applied(wanted, base) if body.config is not None else base
     await broker.create_topic(

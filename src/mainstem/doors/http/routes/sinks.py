@@ -45,6 +45,7 @@ async def post_task(request: HttpRequest) -> Response:
         timeout_ms=body.timeout_ms,
         lasting=body.lasting,
     )
+    request.broker.producer_owners.note(begun.producer, request.principal)
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 
@@ -81,5 +82,6 @@ async def post_batches(request: HttpRequest) -> Response:
     batches = bytearray(request.body)
     if request.broker.rates.stored.active:
         await write_allowed(request, topic.name, len(batches), record_count(batches))
-    base, facts = await request.broker.sinks.append(topic, request.partition, batches)
+    rights = request.broker.producer_rights(request.principal, request.host)
+    base, facts = await request.broker.sinks.append(topic, request.partition, batches, rights)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))

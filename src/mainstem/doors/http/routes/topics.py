@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import AUDIT_TOPIC
+from mainstem.api.access import AUDIT_TOPIC, Operation, ResourceType
 from mainstem.api.topics import (
     CONFIG_BOUNDS,
     QueueStats,
@@ -57,8 +57,8 @@ def echo(config: TopicConfig) -> TopicConfigResponse:
     return TopicConfigResponse(durable=config.durability == "fsync", **stored)
 
 
-def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
-    """Raises Refusal 400 unless it names another topic."""
+def check_dead_letter(request: HttpRequest, topic: str, body: TopicConfigBody) -> None:
+    """Raises Refusal 400 unless it names another topic, 403 unless the client may write there."""
     name = body.dead_letter
     if name is None:
         return
@@ -66,13 +66,17 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
     if name == topic and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+        request.require_topic(name, Operation.WRITE)
 
 
 async def put_topic(request: HttpRequest) -> Response:
     """Create a topic, or replace its whole config."""
     body = request.json(_config_body)
-    check_dead_letter(request.topic, body)
+    check_dead_letter(request, request.topic, body)
     topic = request.broker.streams.get(request.topic)
+    if topic is None:
+        request.require_create(request.topic)
     created = False
     if topic is None:
         try:

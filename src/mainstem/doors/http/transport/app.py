@@ -102,6 +102,8 @@ class _Exchange:
     async def run(self) -> Response | Stream | Push:
         found: tuple[Endpoint, dict[str, str]] | Refusal
         scope = self._scope
+        context = self._context
+        context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:

@@ -43,6 +43,7 @@ from mainstem.broker.append import Placed
 from mainstem.broker.rates import PRODUCER_BYTE_RATE
 from mainstem.broker.streams import StreamService
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
@@ -148,6 +149,7 @@ class _Produce:
         "_call",
         "_joins",
         "_reply",
+        "_rights",
         "_throttle_ms",
         "_topics",
         "_unsettled",
@@ -161,9 +163,11 @@ class _Produce:
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
+        rights: ProducerRights,
     ) -> None:
         self._call = call
         self._broker = call.context.broker
+        self._rights = rights
         self._version = version = call.version
         self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
         self._joins = transactional_id if version >= _JOINS_FROM else None
@@ -201,7 +205,9 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
+            facts = self._broker.appends.batches(
+                topic, part.index, records, part, self._joins, rights=self._rights
+            )
         except MainstemError as error:
             part.work = None
             part.fail(produce_code_of(error, abortable=self._abortable), str(error))
@@ -296,7 +302,8 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    work = _Produce(call, transactional_id, acks, topics, reply)
+    rights = call.context.broker.producer_rights(call.principal, call.host, transactional_id)
+    work = _Produce(call, transactional_id, acks, topics, reply, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may_or_audit(
@@ -307,14 +314,18 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        alike = _lone_batch_matcher(call, body, transactional_id, topics) if acks else None
+        alike = _lone_batch_matcher(call, body, transactional_id, topics, rights) if acks else None
         if alike is not None:
             reply.expect(alike)
         work.place()
 
 
 def _lone_batch_matcher(
-    call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
+    call: Call,
+    body: memoryview,
+    transactional_id: str | None,
+    topics: list[_TopicParts],
+    rights: ProducerRights,
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version
@@ -340,6 +351,7 @@ def _lone_batch_matcher(
         flexible=flexible,
         answer=answer,
         joins=transactional_id if version >= _JOINS_FROM else None,
+        rights=rights,
         abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
     )
 
