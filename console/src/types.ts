@@ -609,6 +609,34 @@ export interface QueueStats {
   dead_lettered: number;
 }
 
+export interface RateBody {
+  limits: Record<string, number | null>;
+  user?: string;
+  client?: string;
+  group?: string;
+  namespace?: string;
+}
+
+export interface RateChanged {
+  rate: RateDescription;
+  performance: Performance;
+}
+
+export interface RateDescription {
+  limits: Record<string, number>;
+  throttled_total: number;
+  throttled_ms: number;
+  user?: string;
+  client?: string;
+  group?: string;
+  namespace?: string;
+}
+
+export interface RateList {
+  rates: RateDescription[];
+  performance: Performance;
+}
+
 export interface ReadGap {
   gap_from: number;
   gap_to: number;

@@ -252,6 +252,11 @@ class Config:
         _one_of("auto", "on", "off"),
         "Enforce ACLs on the Kafka door; auto: if clients use SASL or certificates.",
     ] = "auto"
+    audit: Annotated[
+        str,
+        _one_of("auto", "on", "off"),
+        "Write administrative and denied operations to the topic __audit; auto: if clients authenticate.",
+    ] = "auto"
     kafka_super_users: Annotated[
         str, _NAMES, "Kafka users with all permissions, separated by semicolons."
     ] = ""

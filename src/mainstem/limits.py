@@ -44,6 +44,15 @@ LAKE_PART_BYTES = 1 * GIB  # rows in memory for one part; a task with more makes
 LAKE_DAYS_PER_TASK_MAX = 2_000  # a task whose records span more days ends early
 
 # Commit path
+SATURATED_S = (
+    0.1  # what is pending takes longer to write: the commit path is saturated, and appends wait by priority
+)
+SATURATED_BYTES_MIN = 4 * MIB  # bounds of what is pending then
+SATURATED_BYTES_MAX = 16 * MIB  # two commits: one is written while the next one fills
+SATURATION_SAMPLE_BYTES_MIN = 1 * MIB  # payload of commits that tell how fast the log is written
+OLDEST_FIRST_EVERY = (
+    16  # admissions: one of them goes to the append that waited longest, whatever its priority
+)
 ENTRY_BYTES_MAX = 64 * MIB  # one encoded entry
 DIGEST_EVERY_COMMITS = 4096
 
@@ -241,6 +250,15 @@ WATCH_HEARTBEAT_MS_DEFAULT = 15_000
 CLOCK_SKEW_MS_MAX = 500  # against the store's clock; above it, a broker proposes nothing that depends on time
 
 # Security
+AUDIT_QUEUE_MAX = 10_000  # records that wait to be written; more are dropped, and counted
+AUDIT_RECORDS_PER_BATCH_MAX = 500
+AUDIT_WINDOW_S = 5.0  # within which denials of the same operation become one record
+AUDIT_DENIALS_COUNTED_MAX = 10_000  # different ones, within a window
+AUDIT_NAME_CHARS_MAX = 512  # of the resource, in a record
+AUDIT_RETENTION_MS = 30 * 24 * 3_600_000
+AUDIT_RETENTION_BYTES = 256 * MIB
+AUDIT_RETRY_S = 1.0  # after records could not be written
+AUDIT_CLOSE_S = 2.0  # to write what is left
 SCRAM_ITERATIONS_MIN = 4_096
 SCRAM_ITERATIONS_MAX = 16_384  # a login with a plain password costs this many hashes
 SCRAM_SALT_BYTES_MAX = 256
@@ -255,6 +273,18 @@ API_KEYS_MAX = 100_000  # stored; those of the settings do not count
 API_KEY_ID_CHARS_MAX = 64
 API_KEY_RULES_MAX = 100  # prefixes and rules of one key
 AUTHENTICATED_SECRETS_KEPT = 10_000  # whose principal is known without another hash
+RATES_MAX = 100_000  # users, client ids, groups and namespaces with a rate
+RATE_MAX = float(1 << 63)  # what clients send for "unlimited"
+RATE_BURST_S = 10.0  # how many seconds of a rate may be used at once, unless the rate says
+RATE_BURST_S_MAX = 86_400.0
+THROTTLE_MS_MAX = 20_000  # of one throttle; less than the request timeout of clients
+RATE_BUCKETS_KEPT = 100_000  # of clients, groups and namespaces seen recently
+RATES_PUBLISHED_MAX = 1_000  # entities that metrics name
+HTTP_THROTTLE_WAIT_MS_MAX = (
+    5_000  # a request over its rate waits this long; what would wait longer is rejected
+)
+GROUP_NAMES_KEPT = 100_000  # clients whose consumer group is known
+GROUP_NAMED_S = 300.0  # how long a client is taken for a reader of the group that it named
 ACCESS_DECISIONS_KEPT = 100_000  # cached decisions of the access rules, until a rule changes
 KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has authenticated
 KAFKA_TOKEN_BYTES_MAX = 16 * KIB  # of an OAuth bearer

@@ -223,7 +223,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "DeleteScramCredential": 131,
         "PutAccessRules": 132,
         "DeleteAccessRules": 133,
-        "AlterClientQuota": 134,
+        "AlterRate": 134,
         "AlterGroupSettings": 135,
         "OpenShare": 136,
         "AcquireShare": 137,

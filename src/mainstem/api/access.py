@@ -35,6 +35,7 @@ class Operation(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
+AUDIT_TOPIC = "__audit"  # the audit log: who did which administrative operation, and what was denied
 EVERYTHING = "*"
 EVERYBODY = "User:*"
 LITERAL, PREFIXED = 3, 4

@@ -12,7 +12,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, records, routers, security, server, sinks, topics
+from mainstem.api import (
+    catalog,
+    groups,
+    lake,
+    queues,
+    rates,
+    records,
+    routers,
+    security,
+    server,
+    sinks,
+    topics,
+)
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
@@ -378,6 +390,28 @@ GET_GROUP = Route("GET", "/v0/groups/{group}", groups.GroupDescription, Scope.RE
 DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope.ADMIN)
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
+)
+
+# Rates
+
+_ENTITY = (
+    Query("user", "string", "The user that the rate limits."),
+    Query("client", "string", "The client id that it limits."),
+    Query("group", "string", "The consumer group that it limits."),
+    Query("namespace", "string", "The namespace that it limits."),
+)
+LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN, cluster=Operation.DESCRIBE_CONFIGS)
+PUT_RATE = Route(
+    "PUT",
+    "/v0/rates",
+    rates.RateChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    rates.RateBody,
+    cluster=Operation.ALTER_CONFIGS,
+)
+DELETE_RATE = Route(
+    "DELETE", "/v0/rates", rates.RateChanged, Scope.ADMIN, query=_ENTITY, cluster=Operation.ALTER_CONFIGS
 )
 
 # For people and their tools

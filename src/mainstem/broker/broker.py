@@ -12,13 +12,13 @@ from pathlib import Path
 
 from mainstem import events, limits
 from mainstem.broker.access.administration import AccessAdministration
+from mainstem.broker.access.audit import Audit
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
-from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -28,6 +28,7 @@ from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
+from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.share.shares import ShareService
@@ -87,6 +88,7 @@ class BrokerOptions:
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
+    audit: str = "auto"  # the audit log: on, off, or auto, which is on while clients must authenticate
     clock_step_ms: int = (
         limits.CLOCK_STEP_MS_MAX
     )  # the largest jump ahead of the clock that is followed; 0: any
@@ -140,10 +142,12 @@ class Broker:
         self.access = Access(self.security, options.access)
         self.administration = AccessAdministration(self.security, options.access, clock)
         self.authentication = Authentication(self.security, options.access, clock)
-        self.client_quotas = ClientQuotaService(log, clock)
+        self.rates = RateService(log, clock)
+        self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(log, clock, random, self.namespaces, topics_max=options.topics_max)
         self.activity = Activity(clock)
+        log.order_appends(self._priority_of)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
@@ -188,6 +192,10 @@ class Broker:
         broker.start_periodic_tasks()
         return broker
 
+    def _priority_of(self, stream: int) -> int:
+        topic = self.streams.of_stream(stream)
+        return 0 if topic is None else self.activity.priority(topic.topic_id, topic.config)
+
     def start_periodic_tasks(self) -> None:
         """Start the periodic tasks. Each runs on one broker of a cluster at a time."""
         self._log.maintains = partial(self.cluster.runs_here, "upkeep")
@@ -197,6 +205,7 @@ class Broker:
         if self.cluster.shared:
             self._clock_task.start()
         self.routers.start()
+        self.audit.start()
 
     async def check_clock(self) -> None:
         """Check whether this broker may do work that depends on the clock."""
@@ -220,6 +229,7 @@ class Broker:
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
+        await self.audit.close()
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()

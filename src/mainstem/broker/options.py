@@ -41,6 +41,7 @@ def broker_options(config: Config) -> BrokerOptions:
         accept_missing=config.accept_missing,
         lake_topics=config.lake_topics,
         access=access_options(config),
+        audit=config.audit,
         place=place,
         zone=config.zone,
         objects=(config.objects or config.store) if place is None else "",

@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("mainstem.cli.group:group", "List, describe, reset and delete consumer groups."),
     "queue": ("mainstem.cli.queue:queue", "List queues, claim jobs and settle them."),
     "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),
+    "rate": ("mainstem.cli.rate:rate", "Limit what clients, groups and namespaces produce and consume."),
+    "audit": ("mainstem.cli.audit:audit", "Print the audit log: administrative and denied operations."),
     "table": ("mainstem.cli.table:table", "Publish topics as Iceberg tables."),
     "lake": ("mainstem.cli.lake:lake", "Convert records to tables with Spark."),
     "pipeline": (

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from mainstem.client.groups import GroupCalls
 from mainstem.client.queues import QueueCalls
+from mainstem.client.rates import RateCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
 from mainstem.client.security import SecurityCalls
@@ -20,6 +21,7 @@ class AsyncClient(
     QueueCalls,
     RouterCalls,
     GroupCalls,
+    RateCalls,
     ServerCalls,
     SecurityCalls,
 ):

@@ -133,6 +133,10 @@ class Client:
     commit_offsets = _waited(AsyncClient.commit_offsets)
     delete_group = _waited(AsyncClient.delete_group)
 
+    rates = _waited(AsyncClient.rates)
+    set_rate = _waited(AsyncClient.set_rate)
+    remove_rate = _waited(AsyncClient.remove_rate)
+
     table = _waited(AsyncClient.table)
     put_table = _waited(AsyncClient.put_table)
 

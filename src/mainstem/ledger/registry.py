@@ -10,7 +10,6 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
-from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -22,6 +21,7 @@ from mainstem.ledger.members import Members
 from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
+from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
@@ -65,7 +65,7 @@ class Sections:
     group_generations: GroupGenerations
     credentials: Credentials
     access_rules: AccessRules
-    client_quotas: ClientQuotas
+    rates: Rates
     reports: Reports
     api_keys: ApiKeys
 

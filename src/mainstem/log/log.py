@@ -51,6 +51,7 @@ from mainstem.log.write.append import AppendRequest
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.committer import Committer
 from mainstem.log.write.sharing import Sharing
+from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
@@ -392,6 +393,15 @@ class Log:
                     continue
                 committer.shortage_over()
         _log.warning("writes accepted again")
+
+    def order_appends(self, priority_of: Callable[[int], int]) -> None:
+        """While the commit path is saturated, streams of high priority append first."""
+        self._committer.priority_of = priority_of
+
+    @property
+    def waiting_appends(self) -> WaitingAppends:
+        """Those that wait while the commit path is saturated."""
+        return self._committer.waiting
 
     @property
     def commit_metrics(self) -> CommitMetrics:

@@ -15,7 +15,7 @@ from mainstem.broker.access.rules import ALLOW, LITERAL, Operation, ResourceType
 from mainstem.broker.broker import Broker
 from mainstem.broker.transactions.service import ProducerStamp
 from mainstem.ledger.access_rules import AccessRule, PutAccessRules
-from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
+from mainstem.ledger.rates import AlterRate, RateEntity
 from mainstem.records.building import build_batch
 from tests.support.waiting import until
 
@@ -481,7 +481,7 @@ async def test_access_rules_apply_to_share_groups(broker: Broker) -> None:
 
 async def test_share_fetches_count_against_the_consumers_quota(kafka: KafkaStage, sharer: Sharer) -> None:
     await kafka.broker.append_values("t", [b"x" * 5000])
-    limit = AlterClientQuota(QuotaEntity(None, "test"), (("consumer_byte_rate", 100.0),))
-    await kafka.broker.client_quotas.alter(limit)
+    limit = AlterRate(RateEntity(None, "test"), (("consumer_byte_rate", 100.0),))
+    await kafka.broker.rates.alter(limit)
     assert (await sharer.fetch(records=10)).throttle_time.total_seconds() == 0
     assert (await sharer.fetch(records=10)).throttle_time.total_seconds() > 1

@@ -13,6 +13,7 @@ from typing import Protocol
 from mainstem import limits
 from mainstem.api.access import (
     ALLOW,
+    AUDIT_TOPIC,
     CLUSTER_NAME,
     DENY,
     EVERYBODY,
@@ -53,6 +54,9 @@ _KINDS = {
     ResourceType.QUEUE: (ResourceType.QUEUE, ResourceType.TOPIC),
     ResourceType.TABLE: (ResourceType.TABLE, ResourceType.TOPIC),
 }
+
+_TOPICS = (ResourceType.TOPIC, ResourceType.QUEUE, ResourceType.TABLE)
+_READING = (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 
 _Asked = tuple[Principal, str, Operation, ResourceType, str]
 
@@ -156,6 +160,12 @@ class Access:
             return False  # revoked
         if principal.name in self._super_users:
             return True
+        # Who could change the audit log could hide what it shows.
+        changes_audit = name == AUDIT_TOPIC and kind in _TOPICS and operation not in _READING
+        if changes_audit and not self.allows(
+            principal, host, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return False
         stored = self._matching(kind, name) if self.enforced else ()
         granted = (rule for rule in principal.grants if _of(rule, kind) and _covers(rule, name))
         return _decide(_about((*stored, *granted), principal, host), operation)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.namespaces import NamespaceService, qualify, split
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
@@ -62,7 +63,7 @@ class TopicService:
                 await asyncio.shield(self._creating[name])
             return existing
         if existing is None:
-            self._check_room()
+            self._check_room(name)
         config = config or self._namespaces.default_config(name)
         self._check_class(config)
         command = CreateTopic(plain, self._random.token(16), partitions, config, namespace)
@@ -92,9 +93,11 @@ class TopicService:
         partitions = self._namespaces.default_partitions(name)
         return await self.create(name, partitions=partitions, config=config, exist_ok=False, dry_run=False)
 
-    def _check_room(self) -> None:
+    def _check_room(self, name: str) -> None:
         bound = self._topics_max
-        if bound and len(self._log.ledger.topics) >= bound:
+        topics = self._log.ledger.topics
+        counted = len(topics) - (AUDIT_TOPIC in topics)  # the audit log is the server's own
+        if bound and name != AUDIT_TOPIC and counted >= bound:
             raise CapacityReached(
                 "max_topics", bound, f"there are {bound} topics, the maximum of this server"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.broker import Broker
@@ -51,6 +52,13 @@ class TextCaller:
         if found is not None:
             self._proved = found
         return found is not None or not self._broker.access.restricted
+
+    def audit(self, operation: str, topic: str, outcome: Outcome) -> None:
+        """Note in the audit log what the client did, or was denied. Without a topic it is about the server."""
+        kind, name = ("topic", topic) if topic else ("cluster", CLUSTER_NAME)
+        self._broker.audit.record(
+            self.principal or ANONYMOUS, self._host, "text", operation, kind, name, outcome
+        )
 
     def may(self, operation: Operation, topic: str) -> bool:
         return self._allows(operation, ResourceType.TOPIC, topic)

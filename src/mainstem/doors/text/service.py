@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from mainstem import limits
+from mainstem.broker.access.principal import ANONYMOUS, Principal
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
@@ -27,6 +28,7 @@ from mainstem.doors.text.requests import (
 from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
 
 OK = b"OK"
+TAKEN = b"OK "  # before a record's value
 EMPTY = b"EMPTY"
 FORBIDDEN = b"ERR forbidden"
 _ERROR = b"ERR "
@@ -49,6 +51,7 @@ class TextService:
     ) -> None:
         self._broker = broker
         self._view = view
+        self._rates = broker.rates.stored
         self._insecure = insecure
         self._node = node
 
@@ -81,7 +84,38 @@ class TextService:
         else:
             answers = [await self._serve_one(first, caller)]
         invariant(len(answers) == len(run), "every request has one answer")
+        if FORBIDDEN in answers:
+            self._audit(run, answers, caller)
+        elif isinstance(first, RegisterRequest) and answers[0] == OK:
+            caller.audit("CREATE", first.topic, "done")
+        if self._rates.active:
+            await self._throttle(run, answers, caller.principal or ANONYMOUS)
         return answers
+
+    def _audit(self, run: Sequence[Request], answers: Sequence[bytes], caller: TextCaller) -> None:
+        for request, answer in zip(run, answers, strict=True):
+            if answer == FORBIDDEN:
+                operation = type(request).__name__.removesuffix("Request").upper()
+                caller.audit(operation, getattr(request, "topic", ""), "denied")
+
+    async def _throttle(self, run: Sequence[Request], answers: Sequence[bytes], principal: Principal) -> None:
+        """Count what a run moved, and hold its answers back for as long as the client's rates say."""
+        rates, held_ms = self._broker.rates, 0
+        first = run[0]
+        if isinstance(first, PutRequest):
+            for put in cast("Sequence[PutRequest]", run):
+                namespace = self._namespace(put.topic)
+                held_ms = max(held_ms, rates.produce(principal, namespace, len(put.payload), 1))
+        elif isinstance(first, GetRequest):
+            taken = [len(answer) - len(TAKEN) for answer in answers if answer.startswith(TAKEN)]
+            namespace = self._namespace(first.topic)
+            held_ms = rates.consume(principal, namespace, SHARED_CURSOR, sum(taken), len(taken))
+        if held_ms:
+            await asyncio.sleep(held_ms / 1000)
+
+    def _namespace(self, topic: str) -> str:
+        found = self._broker.streams.get(topic)
+        return "default" if found is None else found.namespace
 
     async def _serve_one(self, request: Request, caller: TextCaller) -> bytes:
         try:
@@ -170,7 +204,7 @@ class TextService:
 
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
-        return [b"OK " + (record.value or b"") for record in records]
+        return [TAKEN + (record.value or b"") for record in records]
 
 
 def _qualified(view: NamespaceView, request: Request) -> Request:

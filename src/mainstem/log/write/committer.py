@@ -46,6 +46,7 @@ from mainstem.log.write.delivery import Delivery
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
 from mainstem.log.write.syncs import Syncs
+from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, LedgerClock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
@@ -95,7 +96,9 @@ class Committer:
         self._full: deque[CommitGroup] = deque()
         self._writing: CommitGroup | None = None
         self._pending_bytes = 0
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._room_bytes = limits.SATURATED_BYTES_MAX  # pending; above it, the path is saturated
+        self.waiting = WaitingAppends()  # while it is saturated
+        self.priority_of: Callable[[int], int] = lambda stream: 0  # of a stream's topic
         self._refusal: MainstemError | None = None  # for good
         self._held: MainstemError | None = None  # until there is an epoch
         # Why writes of `short_of_bytes` are refused for now: no space, or no file descriptor.
@@ -121,6 +124,7 @@ class Committer:
     def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
         """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
         self._on_fatal = on_fatal
+        self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded at once
         self._follower = Follower(
             port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
         )
@@ -170,31 +174,29 @@ class Committer:
         """Append batches to a stream of the log.
 
         Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
-        if self._pending_bytes >= PENDING_BYTES_MAX or self._room:
-            turn: asyncio.Future[None] = self._loop.create_future()
-            turn.add_done_callback(partial(self._append_in_turn, request, waiter))
-            self._room.append(turn)
+        pending = self._pending_bytes
+        if pending >= self._room_bytes or pending >= PENDING_BYTES_MAX or self.waiting.count:
+            self._wait(request.stream, partial(self._append_in_turn, request, waiter))
         else:
             self._add_slice(request, waiter)
             self._proposed(self._filling)
 
-    def _append_in_turn(self, request: AppendRequest, waiter: Waiter, turn: asyncio.Future[None]) -> None:
+    def _wait(self, stream: int, start: Callable[[], None]) -> None:
+        self.waiting.add(stream, self.priority_of(stream), start, self._loop.time())
+
+    def _append_in_turn(self, request: AppendRequest, waiter: Waiter) -> None:
         try:
             if not waiter.done():
                 self._add_slice(request, waiter)
                 self._proposed(self._filling)
         except MainstemError as error:
             waiter.set_exception(error)
-        finally:
-            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
-            if turn in self._room:
-                self._room.remove(turn)
-            self._admit()
 
     async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
-        while self._pending_bytes >= PENDING_BYTES_MAX and self._refusal is None:
-            await self._wait_for_room()
+        full = self._pending_bytes >= min(self._room_bytes, PENDING_BYTES_MAX)
+        if (full or self.waiting.count) and self._refusal is None:
+            await self._wait_for_room(request.stream)
         # A run of its own: what the command says of it must not concern what others append.
         appended: asyncio.Future[Placed] = self._loop.create_future()
         appended.add_done_callback(_seen)
@@ -204,15 +206,10 @@ class Committer:
             raise outcome
         return outcome
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, stream: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._room.append(turn)
-        try:
-            await turn
-        finally:
-            if turn in self._room:
-                self._room.remove(turn)
-            self._admit()
+        self._wait(stream, lambda: None if turn.done() else turn.set_result(None))
+        await turn
 
     def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
         """The caller says when the group is complete, by `_proposed`."""
@@ -297,9 +294,17 @@ class Committer:
         self._ripe.set()
 
     def _admit(self) -> None:
-        """Tell the first in the line that there is room."""
-        if self._room and self._pending_bytes < PENDING_BYTES_MAX and not self._room[0].done():
-            self._room[0].set_result(None)
+        """Begin appends that wait, as long as there is room."""
+        bound = min(self._room_bytes, PENDING_BYTES_MAX)
+        while self.waiting.count and self._pending_bytes < bound:
+            self.waiting.pop(self._loop.time())()
+
+    def _measure_room(self, group: CommitGroup, took: float) -> None:
+        """How many bytes may be pending before the path is saturated: what it writes within `SATURATED_S`."""
+        if self._follower is None and took > 0 and group.payload_bytes >= limits.SATURATION_SAMPLE_BYTES_MIN:
+            fits = group.payload_bytes / took * limits.SATURATED_S
+            bound = min(max(fits, limits.SATURATED_BYTES_MIN), limits.SATURATED_BYTES_MAX)
+            self._room_bytes += int(bound - self._room_bytes) // 4  # one slow write is not the rule
 
     # Writing
 
@@ -352,6 +357,7 @@ class Committer:
 
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""
+        began = self._clock.monotonic()
         try:
             await writing
         except Stale as error:
@@ -378,6 +384,7 @@ class Committer:
                 if not waiter.done():
                     waiter.set_result(None)
             self._pending_bytes -= group.payload_bytes
+            self._measure_room(group, self._clock.monotonic() - began)
             self._admit()
 
     def _refused(self, error: NoSpace, size: int) -> None:
@@ -511,10 +518,8 @@ class Committer:
                     waiter.set_result(None)
         self._full.clear()
         self._filling = CommitGroup()
-        for turn in self._room:
-            if not turn.done():
-                turn.set_result(None)
-        self._room.clear()
+        while self.waiting.count:
+            self.waiting.pop(self._loop.time())()  # to learn that nothing more is written
 
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""

@@ -13,6 +13,7 @@ from mainstem import limits
 from mainstem.api.access import Operation
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.rates import RateLimiter
 from mainstem.broker.streams import find_stream
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
@@ -25,6 +26,7 @@ from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, s
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import reading
 from mainstem.errors import Closed, TopicNotFound
 
 WATCH_TOPICS_MAX = 256  # of one session
@@ -128,6 +130,8 @@ class WatchStream(Push):
 
     def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
+        self._request = request
+        self._rates = request.broker.rates.stored
         self._broker = request.broker
         self._plain = request.view is not None
         self._session = session
@@ -213,6 +217,13 @@ class WatchStream(Push):
             frames += sse.event(b"caught-up", caught_up_data(watch_page, plain=self._plain), self._id())
         if frames:
             self._push(frames)
+        if page.count and self._rates.active:
+            limiter = self.limiter(place)
+            if limiter is not None:
+                self.send_buffer.pause(limiter.take(page.bytes, page.count))
+
+    def limiter(self, place: WatchPosition) -> RateLimiter | None:
+        return reading(self._request, place.topic)
 
     def lose(self, place: WatchPosition) -> None:
         self._forget(place.topic)
@@ -244,7 +255,7 @@ class WatchStream(Push):
         self._end()
 
     def beat(self) -> None:
-        if self.send_buffer.ready:
+        if self.send_buffer.idle:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
 
     @property

@@ -31,6 +31,7 @@ from mainstem.doors.http.transport.namespaces import plain_text, qualified
 from mainstem.doors.http.transport.requests import HttpRequest, decoded
 from mainstem.doors.http.transport.responses import Asgi, Receive, Response, Send
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import publish_allowed, reading
 from mainstem.errors import Closed, MainstemError, TopicNotFound
 
 WEBSOCKET_COMMANDS_MAX = 64  # received without a response on one socket; above it, reading stops
@@ -95,6 +96,7 @@ class Socket:
         self._plain = request.view is not None
         self._context = request.context
         self._watching = request.broker.watching
+        self._rates = request.broker.rates.stored
         self.send_buffer = SendBuffer(send, self._resume)
         self._places: dict[str, WatchPosition] = {}
         self._forms: dict[WatchPosition, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
@@ -226,6 +228,8 @@ class Socket:
             perf_counter(),
         )
         request.view = self._view
+        if self._rates.active:
+            await publish_allowed(request, command.topic)
         writing = self._write(head, request)
         if self._request.broker.streams.get(command.topic) is None:
             await writing  # what follows finds the topic, and comes behind
@@ -265,6 +269,10 @@ class Socket:
             self._push(b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain))
         if page.count:
             self.send_buffer.push({"type": "websocket.send", "text": self._record_text(place, watch_page)})
+            if self._rates.active:
+                limiter = reading(self._request, place.topic)
+                if limiter is not None:
+                    self.send_buffer.pause(limiter.take(page.bytes, page.count))
         if page.caught_up and not place.tailing:
             self._push(b"caught_up", caught_up_data(watch_page, plain=self._plain))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -13,6 +14,7 @@ from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
 from mainstem.doors.http.routes.rendering import render
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
+from mainstem.doors.http.transport.throttle import read_allowed
 
 _diff_body = msgspec.json.Decoder(DiffBody)
 
@@ -24,6 +26,7 @@ async def post_diff(request: HttpRequest) -> Response:
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
     broker.activity.read(topic.topic_id)
+    limiter = await read_allowed(request, request.topic)
     wanted = DiffQuery(
         from_seq=body.from_seq,
         limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
@@ -31,7 +34,11 @@ async def post_diff(request: HttpRequest) -> Response:
         nodes=node_set(body.node),
         wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
     )
+    if limiter is not None:
+        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, limiter.burst_bytes))
     page = await broker.diffs.read(topic, wanted, request.partition)
+    if limiter is not None:
+        limiter.take(page.bytes, page.count)
     shown = partial(
         render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
     )
@@ -55,7 +62,7 @@ def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
         f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'
         f'"earliest_seq":{page.earliest_seq},"caught_up":{"true" if page.caught_up else "false"},'
         f'"tombstone":{tombstone},"lag":{page.lag},"performance":{{"server_total_ms":{request.elapsed_ms()},'
-        f'"records_scanned":{page.scanned}}}}}'
+        f'"records_scanned":{page.scanned}{request.throttle_field}}}}}'
     )
     return b"".join((head, records, tail.encode()))
 

@@ -10,6 +10,7 @@ from mainstem.broker.messages import MessageFilter, MessagePage, Messages
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.records.decoding import StoredRecord
 
 MESSAGES_SHOWN_DEFAULT = 50
@@ -27,12 +28,15 @@ async def get_messages(request: HttpRequest) -> Response:
     limit = max(1, min(request.number("limit", MESSAGES_SHOWN_DEFAULT), MESSAGES_SHOWN_MAX))
     sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
+    limiter = await read_allowed(request, request.topic)
     first, before = _offset(request, "from"), _offset(request, "before")
     if first is not None:
         page = await messages.after(topic, request.partition, first, limit, sought)
     else:
         until = limits.OFFSET_MAX if before is None else before
         page = await messages.before(topic, request.partition, until, limit, sought)
+    if limiter is not None:
+        limiter.take(sum(len(record.value or b"") for record in page.records), len(page.records))
     return reply(_answer(request, page))
 
 

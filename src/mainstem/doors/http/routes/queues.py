@@ -31,6 +31,7 @@ from mainstem.doors.http.routes.rendering import data_field, is_json, quoted
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
@@ -49,19 +50,23 @@ async def post_claim(request: HttpRequest) -> Response:
     """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
     await request.broker.routing.drain(request.topic)
+    limiter = await read_allowed(request, request.topic)
     claims = await request.broker.queues.claim(
         request.topic, body.node, limit=body.max, lease_ms=body.lease_ms, partition=request.partition
     )
+    if limiter is not None:
+        limiter.take(sum(len(job.value or b"") for job in claims.jobs), len(claims.jobs))
     jobs = b",".join([b"{%b}" % job_fields(job) for job in claims.jobs])
     return Response(
         200,
-        b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b}}'
+        b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b%b}}'
         % (
             quoted(request.topic.encode()),
             jobs,
             len(claims.jobs),
             claims.ready,
             str(request.elapsed_ms()).encode(),
+            request.throttle_field.encode(),
         ),
     )
 

@@ -18,7 +18,9 @@ from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter,
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
+from mainstem.doors.http.transport.throttle import write_allowed
 from mainstem.errors import TopicFull
+from mainstem.records.header import record_count
 
 HTTP_NODE_BYTES_MAX = 128
 HTTP_META_BYTES_MAX = 16 * limits.KIB
@@ -66,6 +68,7 @@ async def write(
             request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
         check_dead_letter(request, topic, body.config)
+    await write_allowed(request, topic, sum(records.sizes), len(records.values))
     appending = perf_counter()
     traceparent = request.header(b"traceparent")
     try:
@@ -131,7 +134,7 @@ def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: floa
         f'"created":{"true" if written.created else "false"},'
         f'"deduped":{"true" if written.duplicate else "false"},'
         f'"performance":{{"server_total_ms":{request.elapsed_ms()},"wal_append_ms":{append_ms},'
-        f'"fsync_ms":{fsync_ms}}}}}'
+        f'"fsync_ms":{fsync_ms}{request.throttle_field}}}}}'
     ).encode()
 
 
@@ -215,6 +218,9 @@ def _check_meta(meta: bytes) -> None:
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
     config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
+    if request.broker.rates.stored.active:
+        batch = bytearray(request.body)
+        await write_allowed(request, request.topic, len(batch), record_count(batch))
     written = await request.broker.writes.write(
         request.topic,
         bytearray(request.body),

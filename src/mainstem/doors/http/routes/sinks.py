@@ -19,6 +19,8 @@ from mainstem.api.sinks import (
 from mainstem.doors.http.transport.errors import throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import write_allowed
+from mainstem.records.header import record_count
 
 _task = msgspec.json.Decoder(SinkTaskBody)
 _commit = msgspec.json.Decoder(SinkCommitBody)
@@ -77,6 +79,9 @@ async def post_batches(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     topic = request.broker.streams.topic(request.topic)
+    batches = bytearray(request.body)
+    if request.broker.rates.stored.active:
+        await write_allowed(request, topic.name, len(batches), record_count(batches))
     rights = request.broker.producer_rights(request.principal, request.host)
-    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body), rights)
+    base, facts = await request.broker.sinks.append(topic, request.partition, batches, rights)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import Operation, ResourceType
+from mainstem.api.access import AUDIT_TOPIC, Operation, ResourceType
 from mainstem.api.topics import (
     CONFIG_BOUNDS,
     QueueStats,
@@ -169,7 +169,10 @@ async def list_topics(request: HttpRequest) -> Response:
     names = [
         topic
         for topic in broker.streams.topics()
-        if topic.name.startswith(prefix) and topic.name > after and request.sees(topic.name)
+        if topic.name.startswith(prefix)
+        and topic.name > after
+        and request.sees(topic.name)
+        and (prefix or topic.name != AUDIT_TOPIC)  # the server's own: shown to those who ask for it
     ]
     page = names[:size]
     touch = request.flag("touch", False)

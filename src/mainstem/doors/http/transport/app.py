@@ -10,8 +10,9 @@ from time import perf_counter
 from typing import Any
 
 from mainstem import events, limits
-from mainstem.api.access import Operation
+from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.routes import CATALOG, Body, Route
+from mainstem.broker.access.principal import ANONYMOUS
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions
 from mainstem.doors.http.routes.table import ROUTES
@@ -32,6 +33,7 @@ _CONTENT_TYPES = {
     Body.BYTES: b"application/octet-stream",
     Body.FORM: b"application/x-www-form-urlencoded",
 }
+_FORBIDDEN = 403
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
 Write = Callable[[Response], Awaitable[None]]
@@ -158,6 +160,21 @@ class _Exchange:
                 request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+        if not endpoint.audited or not self._context.broker.audit.on:
+            return await self._serve(endpoint, request)
+        kind = endpoint.kind if parameters else ResourceType.CLUSTER
+        name = "/".join(parameters.values()) or CLUSTER_NAME
+        try:
+            response = await self._serve(endpoint, request)
+        except (MainstemError, Refusal) as error:
+            if getattr(error, "status", 0) != _FORBIDDEN:  # which is recorded already
+                request.audit(endpoint.name, kind, name, "failed")
+            raise
+        request.audit(endpoint.name, kind, name, "done")
+        return response
+
+    async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
+        scope = self._scope
         if self._context.broker.cluster.shared:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
@@ -180,6 +197,9 @@ class _Exchange:
                 authorization = self._token()
         client = await clients.find(authorization)
         if client is None:
+            self._context.broker.audit.record(
+                ANONYMOUS, self._host, "http", "AUTHENTICATE", "cluster", CLUSTER_NAME, "denied"
+            )
             raise unauthorized()
         return client
 

@@ -71,11 +71,14 @@ class Context:
 
     def __post_init__(self) -> None:
         self.clients = HttpClients(self.broker, insecure=self.insecure)
-        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions)
+        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
             self.broker.log.commit_metrics.published,
+            self.broker.log.waiting_appends.published,
+            self.broker.rates.published,
+            self.broker.audit.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,

@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from mainstem.broker.cluster.clock import Clock
+from mainstem.broker.rates import Rates
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.live.heartbeats import Heartbeats
@@ -19,7 +20,8 @@ class LiveConnection(Protocol):
 
 
 class LiveConnections:
-    def __init__(self, clock: Clock, sessions_max: int) -> None:
+    def __init__(self, clock: Clock, sessions_max: int, rates: Rates) -> None:
+        self._rates = rates
         self.sessions = WatchSessions(clock, sessions_max)
         self.heartbeats = Heartbeats(clock)
         self.broadcast = Broadcast()
@@ -31,7 +33,9 @@ class LiveConnections:
         """Of the event streams that show records in this form."""
         watcher_group = self._watcher_groups.get(form)
         if watcher_group is None:
-            watcher_group = self._watcher_groups[form] = SharedEventStream(form, self._clock, self.broadcast)
+            watcher_group = self._watcher_groups[form] = SharedEventStream(
+                form, self._clock, self.broadcast, self._rates
+            )
         return watcher_group
 
     async def shut_down(self) -> None:

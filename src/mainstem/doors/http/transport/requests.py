@@ -9,8 +9,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.api.access import CLUSTER_NAME, EVERYTHING, Operation, ResourceType
 from mainstem.api.base import Performance
+from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
@@ -51,6 +52,8 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
+        self.throttle_wait_ms = 0  # how long a rate made it wait
+        self.waited_to_publish = False  # a socket waited before it began this write
         self.view: NamespaceView | None = None  # of the namespace that the request is about
 
     def bind(self) -> NamespaceView | None:
@@ -145,17 +148,25 @@ class HttpRequest:
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refusal 403 unless the access rules allow it."""
         if not self.may(operation, kind, name):
+            self.audit(operation.name, kind, name, "denied")
             raise forbidden(operation, kind, name)
 
     def require_some(self, operation: Operation, kind: ResourceType) -> None:
         """Raises Refusal 403 unless the access rules allow the operation on any resource of this type."""
         if not self.broker.access.allows_some(self.client.principal, self.host, operation, kind):
+            self.audit(operation.name, kind, EVERYTHING, "denied")
             raise Refusal(
                 403,
                 "forbidden",
                 f"the access rules, or the scopes of this key, do not allow {operation.name} on any "
                 f"{kind.name.lower()}",
             )
+
+    def audit(self, operation: str, kind: ResourceType, name: str, outcome: Outcome) -> None:
+        """Note in the audit log what the client did, or was denied."""
+        self.broker.audit.record(
+            self.principal, self.host, "http", operation, kind.name.lower(), name, outcome
+        )
 
     def require_cluster(self, operation: Operation) -> None:
         """Raises Refusal 403 unless the access rules allow it on the server as a whole."""
@@ -183,7 +194,13 @@ class HttpRequest:
 
     def performance(self, *, records_scanned: int | None = None) -> Performance:
         """How long the request took so far."""
-        return Performance(self.elapsed_ms(), records_scanned=records_scanned)
+        wait_ms = float(self.throttle_wait_ms) if self.throttle_wait_ms else None
+        return Performance(self.elapsed_ms(), records_scanned=records_scanned, throttle_wait_ms=wait_ms)
+
+    @property
+    def throttle_field(self) -> str:
+        """The wait for a rate, for answers that are assembled as text: a field of `performance`, or nothing."""
+        return f',"throttle_wait_ms":{float(self.throttle_wait_ms)}' if self.throttle_wait_ms else ""
 
     def elapsed_ms(self) -> float:
         return round((perf_counter() - self.started) * 1000, 3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from mainstem.api.access import Operation, ResourceType
-from mainstem.api.routes import Route
+from mainstem.api.routes import Route, Scope
 from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import Refusal
 
@@ -33,11 +33,25 @@ class Endpoint:
     operations: tuple[Operation, ...] = field(init=False)
     kind: ResourceType = field(init=False)
     parameter: str = field(init=False)
+    audited: bool = field(init=False)  # it is administrative
 
     def __post_init__(self) -> None:
         kind, parameter = self.route.resource
-        for name, value in (("operations", self.route.operations), ("kind", kind), ("parameter", parameter)):
+        for name, value in (
+            ("operations", self.route.operations),
+            ("kind", kind),
+            ("parameter", parameter),
+            ("audited", _administrative(self.route)),
+        ):
             object.__setattr__(self, name, value)  # looked up once, not for each request
+
+
+def _administrative(route: Route[Any]) -> bool:
+    """Whether it changes more than records. The work of the lake, and commits to tables, go on all the time."""
+    if route.method in ("GET", "HEAD") or not route.scope & (Scope.ADMIN | Scope.DELETE):
+        return False
+    commits = route.method == "POST" and route.path.endswith(("/{table}", "/commit"))
+    return not (route.path.startswith("/v0/lake/") or commits)
 
 
 class Routes:

@@ -106,12 +106,12 @@ class _ConfigFormat(NamedTuple):
 
 def _check_access(call: Call, resource: DescribeConfigsResource) -> None:
     if resource.resource_type == int(Resource.TOPIC):
-        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
+        if not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
             raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
     elif resource.resource_type == int(Resource.GROUP):
-        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
+        if not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
             raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
-    elif not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    elif not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         raise ItemRefused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
 
 

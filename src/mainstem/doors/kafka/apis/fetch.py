@@ -159,10 +159,11 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         name = call.full_name(sent or "")
         topic = call.context.broker.streams.get(name)
         unknown = ErrorCode.unknown_topic_or_partition
-    if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
+    if name is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, name):
         topic, unknown = None, ErrorCode.topic_authorization_failed
     parts: list[FetchPart] = []
-    found.append(FetchTopic(bytes(body[begin:at]), parts))
+    namespace = "default" if topic is None else topic.namespace
+    found.append(FetchTopic(bytes(body[begin:at]), namespace, parts))
     partitions, at = count(body, at, flexible)
     for _ in range(partitions):
         epoch = -1

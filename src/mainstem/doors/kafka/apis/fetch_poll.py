@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mainstem import limits
-from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.rates import CONSUMER_BYTE_RATE, RateLimiter
 from mainstem.broker.streams import ReadChunk
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.records.header import walk
+from mainstem.records.header import record_count, walk
 
 
 class FetchPart:
@@ -59,10 +59,11 @@ class FetchPart:
 
 
 class FetchTopic:
-    __slots__ = ("key", "parts")
+    __slots__ = ("key", "namespace", "parts")
 
-    def __init__(self, key: bytes, parts: list[FetchPart]) -> None:
+    def __init__(self, key: bytes, namespace: str, parts: list[FetchPart]) -> None:
         self.key = key  # name or id as the answer repeats it
+        self.namespace = namespace
         self.parts = parts
 
 
@@ -89,9 +90,8 @@ class FetchPoll:
         self._write = write
         self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
         self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
-        meter = call.meter(CONSUMER_BYTE_RATE)
-        if meter is not None:  # an answer that takes hours to pay for would silence the client
-            self._max_bytes = min(self._max_bytes, meter.burst)
+        self._rates = call.context.broker.rates.stored
+        self._limiters: dict[str, RateLimiter] = {}  # by namespace, of the request that is served
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = committed_only
         self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
@@ -120,11 +120,16 @@ class FetchPoll:
         """`asked` is the request's body, by which it is known again."""
         self._asked = asked
         self._reply = reply
-        self._poll()
+        if self._rates.active and self._in_debt(reply):
+            self._answer()
+        else:
+            self._poll()
 
     def again(self, asked: bytes, reply: Reply) -> bool:
         """Serve the same request once more. False: it is another one, or too much has happened."""
         if self._empty is None or self._reply is not None or asked != self._asked:
+            return False
+        if self._rates.active and (self._in_debt(reply) or self._limiters):
             return False
         self._reply = reply
         self._late = False
@@ -142,6 +147,33 @@ class FetchPoll:
         if self._watched is not None:
             self._streams.unwatch(self._watched, self)
             self._watched = None
+
+    def _in_debt(self, reply: Reply) -> bool:
+        """Find what limits the client. True: earlier answers are not paid for, so this one has no records."""
+        group = self._call.context.group_names.group_of(self._call, reply.connection)
+        for namespace in {topic.namespace for topic in self.topics}:
+            limiter = self._call.consuming(namespace, group)
+            if limiter is not None:
+                self._limiters[namespace] = limiter
+        for limiter in self._limiters.values():
+            # An answer that takes hours to pay for would silence the client.
+            self._max_bytes = min(self._max_bytes, limiter.burst_bytes)
+            self.throttle_ms = max(self.throttle_ms, limiter.debt_ms())
+        self._min_bytes = min(self._min_bytes, self._max_bytes)
+        return self.throttle_ms > 0
+
+    def _pay(self) -> int:
+        """Count what the answer holds. Returns for how long the client is throttled."""
+        held_ms = self.throttle_ms
+        for topic in self.topics:
+            limiter = self._limiters.get(topic.namespace)
+            size = sum(part.size for part in topic.parts)
+            if limiter is None or not size:
+                continue
+            slices = (slice for part in topic.parts for slice in part.batches)
+            records = sum(map(record_count, slices)) if limiter.counts_records else 0
+            held_ms = max(held_ms, limiter.take(size, records))
+        return held_ms
 
     # Gathering
 
@@ -318,10 +350,10 @@ class FetchPoll:
         for part in self._parts:
             self._bound(part)
         failed = any(part.code for part in self._parts)
-        if self._total:
-            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._total, reply)
+        if self._limiters:
+            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._pay(), reply)
         answer = self._write(self)
-        if self._total or failed or not self._watched:
+        if self._total or failed or not self._watched or self._limiters:
             self.forget()
         else:
             self._empty = answer

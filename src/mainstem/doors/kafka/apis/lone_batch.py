@@ -11,7 +11,6 @@ import struct
 from typing import TYPE_CHECKING
 
 from mainstem.broker.append import Placed
-from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
@@ -46,7 +45,7 @@ class LoneBatches:
         "_flexible",
         "_head",
         "_joins",
-        "_quotas",
+        "_rates",
         "_read",
         "_records_at",
         "_rights",
@@ -82,7 +81,7 @@ class LoneBatches:
         broker = call.context.broker
         self._appends = broker.appends
         self._topics = broker.streams
-        self._quotas = broker.client_quotas
+        self._rates = broker.rates.stored
         self._access = call.context.access
         self._rules = self._access.state
         self._topic = topic
@@ -115,7 +114,7 @@ class LoneBatches:
             beginning != self._beginning
             or api != self._api
             or self._topics.get(topic.name) is not topic
-            or (self._quotas.held and self._metered())
+            or (self._rates.active and self._limited())
             or self._access.state != self._rules
             or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
         ):
@@ -136,9 +135,9 @@ class LoneBatches:
             request.append_time = facts.max_timestamp
         return True
 
-    def _metered(self) -> bool:
+    def _limited(self) -> bool:
         call = self._call
-        return call.meter(PRODUCER_BYTE_RATE) is not None or call.meter(REQUEST_PERCENTAGE) is not None
+        return call.producing(self._topic.namespace) is not None or call.request_meter() is not None
 
     def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
         """With its length and header."""

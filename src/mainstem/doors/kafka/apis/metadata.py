@@ -202,7 +202,7 @@ def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemErr
     found = []
     for name in dict.fromkeys(wanted.names):
         topic = streams.get(name)
-        if not _visible(call, name):
+        if not call.may_or_audit(Operation.DESCRIBE, ResourceType.TOPIC, name):
             shown = _shown(call, name)
             found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID))
         elif topic is not None:

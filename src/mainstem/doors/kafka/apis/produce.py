@@ -39,7 +39,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
-from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
+from mainstem.broker.rates import PRODUCER_BYTE_RATE
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
@@ -60,10 +60,11 @@ from mainstem.doors.kafka.transport.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
-from mainstem.records.header import Slice
+from mainstem.records.header import Slice, record_count
 
 KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
 
+_DEFAULT = "default"  # the namespace of topics that are not there
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
@@ -163,7 +164,6 @@ class _Produce:
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
-        throttle_ms: int,
         rights: ProducerRights,
     ) -> None:
         self._call = call
@@ -175,15 +175,19 @@ class _Produce:
         self._acks = acks
         self._topics = topics
         self._reply = reply
-        self._throttle_ms = throttle_ms
+        self._throttle_ms = 0
         self._unsettled = 1  # partitions not settled, and one more until all are placed
 
     def refuse(self, code: int, message: str) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for topic in self._topics:
             topic.fail(code, message)
         self._settled()
 
     def place(self) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for wanted in self._topics:
             topic = wanted.topic
             if wanted.forbidden:
@@ -214,6 +218,18 @@ class _Produce:
         if topic.config.timestamp_type == "LogAppendTime":
             part.append_time = facts.max_timestamp
         self._unsettled += 1
+
+    def _throttle(self) -> None:
+        """Count what the client sends, placed or not, against the rates of its topics' namespaces."""
+        held_ms = 0
+        for wanted in self._topics:
+            limiter = self._call.producing(_DEFAULT if wanted.topic is None else wanted.topic.namespace)
+            if limiter is None:
+                continue
+            slices = [part.records for part in wanted.parts if part.records is not None]
+            records = sum(map(record_count, slices)) if limiter.counts_records else 0
+            held_ms = max(held_ms, limiter.take(sum(map(len, slices)), records))
+        self._throttle_ms = self._call.throttle(PRODUCER_BYTE_RATE, held_ms, self._reply)
 
     def placed(self, part: _PartitionProduce, placed: Placed) -> None:
         # An idempotent retry is answered like the original: the client learns where its records are.
@@ -280,7 +296,6 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     restricted = call.restricted
-    metered = call.meter(PRODUCER_BYTE_RATE) is not None
     transactional_id, acks, topics = _parse(call.version, body)
     if transactional_id is not None:
         transactional_id = call.stored_id(transactional_id)
@@ -293,12 +308,11 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
     rights = call.context.broker.producer_rights(call.principal, call.host, transactional_id)
-    work = _Produce(call, transactional_id, acks, topics, reply, throttle_ms, rights)
+    work = _Produce(call, transactional_id, acks, topics, reply, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
-    elif transactional_id is not None and not call.may(
+    elif transactional_id is not None and not call.may_or_audit(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
@@ -356,6 +370,8 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
     wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
+    if wanted.forbidden:
+        call.denied(Operation.WRITE.name, ResourceType.TOPIC, name)
 
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:

@@ -54,7 +54,7 @@ async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
 def check_readable(call: Call, topic_id: bytes) -> None:
     """Raises Refused. An id that nobody knows is answered as such."""
     topic = call.context.broker.streams.get_by_id(topic_id)
-    if topic is not None and not call.may(Operation.READ, ResourceType.TOPIC, topic.name):
+    if topic is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, topic.name):
         raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
 
 
@@ -64,7 +64,7 @@ def check_group(call: Call, group: str) -> None:
         raise ItemRefused(
             ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters"
         )
-    if not call.may(Operation.READ, ResourceType.GROUP, group):
+    if not call.may_or_audit(Operation.READ, ResourceType.GROUP, group):
         raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
 
 

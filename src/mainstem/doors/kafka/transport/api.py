@@ -21,8 +21,8 @@ from mainstem.errors import MalformedRequest, invariant
 if TYPE_CHECKING:
     from mainstem.broker.access.principal import Principal
     from mainstem.broker.access.rules import Operation, ResourceType
-    from mainstem.broker.client_quotas import Meter
     from mainstem.broker.namespaces import NamespaceView
+    from mainstem.broker.rates import RateLimiter, TokenBucket
     from mainstem.broker.topics.service import Topic
     from mainstem.doors.kafka.security.session import LoginSession
     from mainstem.doors.kafka.transport.connection import KafkaConnection
@@ -54,6 +54,19 @@ class Call:
         if self.view is not None:
             name = shown_id(name)
         return self.context.access.allows(self.principal, self.host, operation, kind, name)
+
+    def may_or_audit(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """As `may`, for what the client asks for by name: a denial goes to the audit log."""
+        allowed = self.may(operation, kind, name)
+        if not allowed:
+            self.denied(operation.name, kind, name)
+        return allowed
+
+    def denied(self, operation: str, kind: ResourceType, name: str) -> None:
+        """Note in the audit log that the access rules denied something."""
+        self.context.broker.audit.record(
+            self.principal, self.host, "kafka", operation, kind.name.lower(), name, "denied"
+        )
 
     @property
     def restricted(self) -> bool:
@@ -88,17 +101,20 @@ class Call:
         """An error message as the client may read it."""
         return message if self.view is None else self.view.text(message)
 
-    def meter(self, quota: str) -> Meter | None:
-        """What counts the bytes this client moves; None: no quota holds for it."""
-        quotas = self.context.broker.client_quotas
-        if not quotas.held:
-            return None
-        return quotas.meter(quota, self.principal.name.removeprefix("User:"), self.client_id)
+    def request_meter(self) -> TokenBucket | None:
+        """What counts this client's time on the loop; None: nothing does."""
+        return self.context.broker.rates.requests(self.principal, self.client_id)
 
-    def throttle(self, quota: str, size: int, reply: Reply) -> int:
-        """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""
-        meter = self.meter(quota)
-        held_ms = 0 if meter is None else meter.take(size)
+    def producing(self, namespace: str) -> RateLimiter | None:
+        """What limits this client's appends to topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.producing(self.principal, namespace, self.client_id)
+
+    def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
+        """What limits this client's reads from topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.consuming(self.principal, namespace, group, self.client_id)
+
+    def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
+        """Throttle the client for so long, if at all. Returns the throttle_time_ms that its answer names."""
         if held_ms:
             self.context.metrics.throttled[quota] += 1
             reply.mute(held_ms)

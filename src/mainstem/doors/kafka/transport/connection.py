@@ -128,6 +128,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.host = ""
+        self.group: str | None = None  # the consumer group that the client last named on this connection
         self.principal = guard.anonymous
         self.session = guard.session(self)  # None: the client need not log in
         self._request_bytes_max = (

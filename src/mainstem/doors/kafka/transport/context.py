@@ -14,6 +14,7 @@ from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.transport.group_names import GroupNames
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peers
 
@@ -64,4 +65,8 @@ class KafkaContext:
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
+    group_names: GroupNames = field(init=False)
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
+
+    def __post_init__(self) -> None:
+        self.group_names = GroupNames(self.clock)

@@ -19,16 +19,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
-from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import ID_SEPARATOR, NamespaceView, view_of
+from mainstem.broker.rates import REQUEST_PERCENTAGE, TokenBucket
 from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.apis.api_versions import unknown_version_answer
 from mainstem.doors.kafka.security import enforcement
+from mainstem.doors.kafka.security.auditing import ADMINISTRATIVE, administered
 from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import Api, ApiCounters, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.doors.kafka.transport.group_names import NAMES_GROUP
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.request_quota import MeteredReply, named_in, spend
 from mainstem.doors.kafka.transport.wire import UNREADABLE, skip_tags
@@ -75,7 +77,7 @@ class ApiRoute:
 class Dispatch:
     def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
         self._context = context
-        self._quotas = context.broker.client_quotas
+        self._rates = context.broker.rates.stored
         self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
         self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
 
@@ -119,7 +121,7 @@ class Dispatch:
                 view=self._view(connection),
             )
             connection.calls[api.key, version] = call
-        meter = call.meter(REQUEST_PERCENTAGE) if self._quotas.held and route.metered else None
+        meter = call.request_meter() if self._rates.active and route.metered else None
         began = 0.0 if meter is None else self._now()
         try:
             if isinstance(api, FastApi):
@@ -152,7 +154,7 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
-        meter: Meter | None,
+        meter: TokenBucket | None,
     ) -> None:
         flexible = call.version >= api.flexible_from
         if flexible:
@@ -174,7 +176,7 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
-        meter: Meter | None,
+        meter: TokenBucket | None,
     ) -> None:
         flexible = messages.flexible(api.key, call.version)
         if flexible:
@@ -200,7 +202,7 @@ class Dispatch:
         correlation: int,
         tagged: bool,
         size: int,
-        meter: Meter,
+        meter: TokenBucket,
     ) -> Reply:
         request = MeteredReply(
             connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
@@ -232,6 +234,10 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
         answer = await enforcement.handle(api, call, message)
     else:
         answer = await api.handle(call, message)
+    if api.key in ADMINISTRATIVE:
+        administered(api.key, call, message, answer)
+    if api.key in NAMES_GROUP:
+        call.context.group_names.learn(api.key, call, message, request.connection)
     if call.view is None:
         answer = namespaces.default_lists(api.key, message, answer)
     else:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from kio.schema.index import api_key_map
 
 from mainstem import events
-from mainstem.broker.client_quotas import QUOTA_KEYS
+from mainstem.broker.rates import QUOTA_KEYS
 from mainstem.doors.kafka.transport.api import LATENCY_BUCKETS_S, ApiCounters
 from mainstem.errors import RecordsLost
 from mainstem.metrics import Labels, Metric, one
