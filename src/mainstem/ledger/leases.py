@@ -287,15 +287,6 @@ class Leases:
             heapq.heappush(self._due, (due_ms, offset))
         self._pick_up(offsets, _DELAYED)
 
-    def give_back_unread(self, offsets: list[int]) -> None:
-        """Leased offsets are to be had again, as if they had not been handed out this time."""
-        self._let_go(offsets)
-        for offset in offsets:
-            count = self._deliveries.pop(offset, 1) - 1
-            if count != 1:
-                self._deliveries[offset] = count
-        self._wait(offsets)
-
     def exhaust(self, offsets: list[int]) -> None:
         """Leased offsets were handed out as often as they may be."""
         self._let_go(offsets)

@@ -30,14 +30,13 @@ from mainstem.ledger.topics import TopicDeletedEvent
 
 
 class Verdict(IntEnum):
-    """What became of a record that a member had; the first five are Kafka's numbers."""
+    """What became of a record that a member had, in Kafka's numbers."""
 
     GAP = 0  # there was no record
     ACCEPT = 1  # it is dealt with
     RELEASE = 2  # it is to be had again
     REJECT = 3  # nobody shall have it again
     RENEW = 4  # the member keeps it for longer
-    UNREAD = 5  # it is to be had again, and does not count as handed out
 
 
 class OpenShare(Command, frozen=True, tag=136):
@@ -65,6 +64,7 @@ class AcquireShare(Command, frozen=True, tag=137):
     lock_ms: int
     deliveries_max: int  # a record that was handed out as often is archived
     in_flight_max: int  # nothing new is handed out while as many records are not dealt with
+    aborted: bool = False  # records of aborted transactions are handed out, too: the group reads uncommitted
 
 
 class SettleShare(Command, frozen=True, tag=138):
@@ -148,14 +148,14 @@ class Share:
         start = max(start, self.start)
         return max(end - start - self.finished.covered(start, end), 0)
 
-    def next_offset(self, end: int, in_flight_max: int, live: Holes) -> int | None:
+    def next_offset(self, end: int, in_flight_max: int, holes: Holes, *, aborted: bool) -> int | None:
         """The lowest offset below `end` that a member would get now."""
         waiting = self.leases.lowest_waiting
         if waiting is not None and waiting < end:
             return waiting
         if self.in_flight >= in_flight_max:
             return None
-        return next((first for first, _ in live.live(self.leases.fresh, end)), None)
+        return next((first for first, _ in holes.live(self.leases.fresh, end, aborted=aborted)), None)
 
     def cut(self, floor: int) -> None:
         """Nothing is left below `floor`."""
@@ -172,12 +172,12 @@ class Share:
         leases = self.leases
         fresh_before = leases.fresh
         room = max(command.in_flight_max - self.in_flight, 0)
-        if any(holes.live(fresh_before, command.first)):
+        if any(holes.live(fresh_before, command.first, aborted=command.aborted)):
             room = 0  # records that were never handed out come before these: they are not passed over
         offsets, deliveries = leases.take(
             command.limit,
             command.deliveries_max,
-            lambda at: _first(holes.live(at, command.end), room),
+            lambda at: _first(holes.live(at, command.end, aborted=command.aborted), room),
             within=(command.first, command.end),
         )
         deadline_ms = now_ms + command.lock_ms
@@ -187,8 +187,12 @@ class Share:
         if spent:
             leases.bury(spent)
             self._finished(spent)
-        gone = [offset for offset in offsets if offset < fresh_before and holes.covered(offset, offset + 1)]
-        if gone:  # deleted, or their transaction was given up, since they were handed out before
+        gone = [
+            offset
+            for offset in offsets
+            if offset < fresh_before and holes.covers(offset, aborted=not command.aborted)
+        ]
+        if gone:  # deleted, or their transaction was aborted, since they were handed out before
             self._finish(gone)
         self._advance()
         lost = frozenset(gone)
@@ -222,7 +226,6 @@ class Share:
             self._finished(spent)
         self._finish([*by_kind[Verdict.GAP], *by_kind[Verdict.ACCEPT], *by_kind[Verdict.REJECT]])
         self.leases.give_back(released, None)
-        self.leases.give_back_unread(by_kind[Verdict.UNREAD])
         self.leases.extend(by_kind[Verdict.RENEW], now_ms + command.lock_ms)
         self._advance()
         return counts
@@ -343,9 +346,9 @@ class Shares(Section[list[ShareState]]):
     def of_group(self, group: str) -> dict[int, Share]:
         return dict(sorted(self._shares.get(group, {}).items()))
 
-    def next_offset(self, share: Share, end: int, in_flight_max: int) -> int | None:
+    def next_offset(self, share: Share, end: int, in_flight_max: int, *, aborted: bool) -> int | None:
         """The lowest offset below `end` that a member would get now, as far as the last command knew."""
-        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream))
+        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream), aborted=aborted)
 
     # Commands
 

@@ -36,7 +36,7 @@ from mainstem.records.header import walk
 __all__ = ["AcquireLimits", "Acquired", "Runs", "Settlement", "ShareService", "Verdict", "check_settings"]
 
 _log = events.named("shares")
-_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
+_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed")  # by verdict
 _READ_BYTES = 4 * limits.MIB  # of one partition at once, whatever a member would take
 
 Runs = tuple[tuple[int, int, int], ...]  # (first, end, deliveries)
@@ -163,7 +163,9 @@ class ShareService:
             while True:
                 await self._expire(share)
                 end = self._end(stream, settings)
-                at = self._log.ledger.shares.next_offset(share, end, settings.in_flight_max)
+                at = self._log.ledger.shares.next_offset(
+                    share, end, settings.in_flight_max, aborted=not settings.committed_only
+                )
                 if at is None:
                     return None
                 found = await self._read(share, member, at, end, wanted, settings)
@@ -196,6 +198,7 @@ class ShareService:
                 settings.lock_ms,
                 settings.deliveries_max,
                 settings.in_flight_max,
+                aborted=not settings.committed_only,
             )
         )
         self._acquired += sum(last - first for first, last, _ in acquired.runs)
@@ -289,12 +292,12 @@ class ShareService:
                 "records given up", group=group, stream=stream, records=records, message="delivery limit"
             )
 
-    async def release(self, group: str, member: str, verdict: Verdict = Verdict.RELEASE) -> None:
-        """Everything that a member has got from this broker is to be had again."""
+    async def release(self, group: str, member: str) -> None:
+        """Release everything that a member has got from this broker: others may have it."""
         for stream, share in self._log.ledger.shares.of_group(group).items():
             held = share.leases.held_offsets(member, self._log.broker)
             if held:
-                await self.settle(group, member, stream, [(*run, int(verdict)) for run in ranges_of(held)])
+                await self.settle(group, member, stream, [(*run, int(Verdict.RELEASE)) for run in ranges_of(held)])
 
     def abandon(self, group: str, member: str) -> None:
         """As `release`, for a member that is gone: nobody waits for it."""

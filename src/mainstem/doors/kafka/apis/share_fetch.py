@@ -126,7 +126,7 @@ async def _served(
     found: _Found = {}
     if closes(request.share_session_epoch):
         await close(call, session)
-    elif not (renews and request.is_renew_ack):  # who keeps what it has wants no more of it
+    elif request.max_bytes > 0 and not (renews and request.is_renew_ack):  # else it only acknowledges
         found = await _fetched(call, request, session, hurry)
     size = sum(one.size for one in found.values() if isinstance(one, Acquired))
     return _response(call, session, outcomes, found), size
@@ -143,7 +143,7 @@ async def _fetched(
             streams[stream_of(call, *place)] = place
         except ItemRefused as refused:
             found[place] = outcome_of(refused)
-    size = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
+    size = min(request.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
     meter = call.meter(CONSUMER_BYTE_RATE)
     if meter is not None:
         size = min(size, meter.burst)
