@@ -176,6 +176,8 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
             security=kafka_security(config),
+            auto_create=config.kafka_auto_create,
+            default_partitions=config.kafka_num_partitions,
         )
         doors.append(("kafka", kafka, config.kafka))
         if http is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainstem import limits
-from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
+from mainstem.errors import OffsetOutOfRange, PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.read.chunks import ReadChunk
@@ -17,6 +17,7 @@ from mainstem.log.read.views import View
 from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
+from mainstem.records.header import walk
 
 __all__ = ["LEADER_EPOCH", "ReadChunk", "StreamService", "View", "VisibilityWatcher", "stream_of"]
 
@@ -128,6 +129,17 @@ class StreamService:
                         return record[0], record[1]
             offset = max(chunk.next_offset, offset + 1)
         return None
+
+    async def batch_time(self, stream: int, offset: int) -> int | None:
+        """The latest time in the batch that has an offset; None if it can no longer be read."""
+        try:
+            chunk = await self.read(stream, offset, max_bytes=1)
+        except (OffsetOutOfRange, RecordsLost):
+            return None
+        headers = (header for slice in chunk.batches for header in walk(slice))
+        return next(
+            (row.max_timestamp for row in headers if row.base_offset <= offset < row.next_offset), None
+        )
 
     async def of_latest_time(self, stream: int) -> tuple[int, int] | None:
         """Offset and time of the first record that has the latest time of all."""

@@ -297,7 +297,9 @@ class ShareService:
         for stream, share in self._log.ledger.shares.of_group(group).items():
             held = share.leases.held_offsets(member, self._log.broker)
             if held:
-                await self.settle(group, member, stream, [(*run, int(Verdict.RELEASE)) for run in ranges_of(held)])
+                await self.settle(
+                    group, member, stream, [(*run, int(Verdict.RELEASE)) for run in ranges_of(held)]
+                )
 
     def abandon(self, group: str, member: str) -> None:
         """As `release`, for a member that is gone: nobody waits for it."""

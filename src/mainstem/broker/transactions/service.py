@@ -53,7 +53,8 @@ class ProducerInfo:
     producer: int
     epoch: int
     last_sequence: int
-    heard_ms: int  # when it was last heard of, to the minute
+    heard_ms: int  # when it last wrote, to the minute
+    last_offset: int  # where its last batch begins
     open_since: int  # first offset of its open transaction in the partition; -1 = none
 
 
