@@ -399,7 +399,7 @@ async def test_every_watcher_gets_every_record_once_and_in_order(machine: Machin
 
 
 def sessions(clock: ManualClock, bound: int = 0) -> WatchSessions:
-    return WatchSessions(clock, CountingRandom(), bound)
+    return WatchSessions(clock, bound, CountingRandom())
 
 
 def test_a_session_idles_only_while_nobody_is_connected() -> None:

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import LogDamaged, NewerVersion, StorageError
-from mainstem.ledger.appends import SLICE_TRACKED, AppendRun
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import Take
-from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, SLICE_TRACKED, AppendRun, Entry
 from mainstem.ledger.registry import REGISTRY
 from mainstem.ledger.streams import Trim
 from mainstem.ledger.topics import CreateTopic

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mainstem import limits
-from mainstem.ledger.appends import SLICE_RESUMES, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_RESUMES
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated, ProducersExpired
 from mainstem.ledger.topics import DeleteTopic

@@ -229,7 +229,7 @@ def test_writes_between_forwards_split_the_segments(routes: Routes) -> None:
 
 
 def test_an_open_transaction_holds_forwarding_up_to_where_it_began(routes: Routes) -> None:
-    from mainstem.ledger.appends import SLICE_TRANSACTIONAL
+    from mainstem.ledger.entry import SLICE_TRANSACTIONAL
     from mainstem.ledger.transactions import AddStreamsToTransaction, EndTransaction, InitProducer
 
     a, b = routes.topics("ab")

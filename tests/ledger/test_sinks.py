@@ -18,7 +18,8 @@ from mainstem.errors import (
     LimitReached,
     ProducerFenced,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
 from mainstem.ledger.sinks import (

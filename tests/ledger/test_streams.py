@@ -4,9 +4,9 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, StreamNotFound
-from mainstem.ledger.appends import SLICE_TRACKED, AppendCode
+from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_TRACKED, Entry
 from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import (

@@ -14,8 +14,8 @@ from mainstem.errors import (
     ProducerUnknown,
     StreamNotFound,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
 from mainstem.ledger.cursors import CommitOffsets, Take
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import Marker
 from mainstem.ledger.streams import DeleteRecords, Trim
@@ -300,7 +300,7 @@ def test_markers_go_when_the_start_passes_them(writer: Writer) -> None:
     assert [marker.offset for marker in transactions.markers(0, 0, 99)] == [5, 7]
     assert [one.marker for one in transactions.aborted(0, 0, 99)] == [7]
     writer.do(Trim(0, 8, "cap"))
-    assert not transactions.touched(0)
+    assert 0 not in transactions.touched
 
 
 def test_caps_count_neither_markers_nor_aborted_records() -> None:
@@ -331,7 +331,7 @@ def test_the_start_moves_over_markers_among_deleted_records_but_not_for_an_abort
     assert writer.state(0)[:3] == (4, 7, 1)
     writer.do(DeleteRecords(0, ((4, 5),)))
     assert writer.state(0)[:3] == (7, 7, 0)
-    assert not writer.ledger.streams.transactions.touched(0)
+    assert 0 not in writer.ledger.streams.transactions.touched
 
 
 def test_phases_are_kept_as_numbers_that_never_change() -> None:

@@ -12,7 +12,7 @@ from mainstem.errors import (
     MainstemError,
     ProducerFenced,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.transactions import ExpireTransactions
 

@@ -6,8 +6,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, InvalidTransaction, LimitReached, ProducerFenced, ProducerUnknown
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL, Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
 from mainstem.ledger.transactions import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mainstem.ledger.appends import SLICE_JOINS, SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_JOINS, SLICE_TRANSACTIONAL
 from mainstem.ledger.transactions import (
     AddGroupToTransaction,
     AddStreamsToTransaction,

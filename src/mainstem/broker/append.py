@@ -22,8 +22,8 @@ from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
-from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
@@ -47,7 +47,7 @@ class Appends:
     def __init__(
         self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
     ) -> None:
-        self._log_streams = log.streams
+        self._columns = log.ledger.streams
         self._producers = log.ledger.producers
         self._clock = clock
         self._streams = streams
@@ -60,7 +60,7 @@ class Appends:
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         recompression = self._recompression
         if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
-            self._log_streams.of(request.stream).append(request, waiter)
+            self._streams.store(request.stream).append(request, waiter)
         else:
             recompression.append(request, topic.config, waiter)
 
@@ -94,7 +94,9 @@ class Appends:
             now = self._clock.now_ms()
             batches = _with_append_time(memoryview(batches), now)
             facts = facts._replace(max_timestamp=now)
-        records, size = sized(batches) if config.tracked else (b"", len(batches))
+        records, size = b"", len(batches)
+        if not self._columns.plain[stream] and config.tracked:
+            records, size = sized(batches)
         self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
         return facts
 

@@ -40,7 +40,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound
+from mainstem.errors import GroupNotFound, MainstemError
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
@@ -215,6 +215,16 @@ class Broker:
         groups = Groups(self._log, clock or self._clock, options, peers=peers)
         self.cluster.on_change(groups.hand_over)
         return groups
+
+    @property
+    def position(self) -> int:
+        """How many commits are applied."""
+        return self._log.ledger.position
+
+    @property
+    def refusal(self) -> MainstemError | None:
+        """Why nothing more is written, if so."""
+        return self._log.refusal
 
     @property
     def last_position(self) -> int:

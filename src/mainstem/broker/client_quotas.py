@@ -69,29 +69,30 @@ class Meter:
 class ClientQuotaService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
-        self.held = log.ledger.client_quotas  # empty: nobody is held back
+        self._quotas = log.ledger.client_quotas
+        self.held = self._quotas.rows  # empty: nobody is held back
         self._clock = clock
         self._meters: dict[_Key, Meter] = {}
         self._found: dict[_Key, Meter | None] = {}  # by client, as long as no quota changes
         self._state = 0
 
     def all(self) -> list[ClientQuota]:
-        return list(self.held)
+        return list(self._quotas)
 
     async def alter(self, command: AlterClientQuota, *, dry_run: bool = False) -> None:
         """Raises InvalidInput, LimitReached. `dry_run` does nothing more."""
         if not dry_run:
             await self._log.propose(command)
             return
-        refusal = self.held.refusal(command)
+        refusal = self._quotas.refusal(command)
         if refusal is not None:
             raise refusal
 
     def meter(self, key: str, user: str, client: str | None) -> Meter | None:
         """What counts against the limit that holds for a client. None: it has none."""
-        if self.held.digest != self._state or len(self._found) >= limits.QUOTA_METERS_KEPT:
+        if self._quotas.digest != self._state or len(self._found) >= limits.QUOTA_METERS_KEPT:
             self._found.clear()
-            self._state = self.held.digest
+            self._state = self._quotas.digest
         asked = (key, user, client)
         if asked not in self._found:
             self._found[asked] = self._meter(key, user, client or _DEFAULT)
@@ -99,7 +100,7 @@ class ClientQuotaService:
 
     def _meter(self, key: str, user: str, client: str) -> Meter | None:
         for entity in _precedence(user, client):
-            rate = self.held.get(entity).get(key)
+            rate = self._quotas.get(entity).get(key)
             if rate is None:
                 continue
             shared = (

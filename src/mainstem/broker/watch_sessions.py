@@ -9,7 +9,7 @@ from typing import Protocol
 from mainstem import limits
 from mainstem.broker.watch import WatchOptions
 from mainstem.errors import Throttled
-from mainstem.ports.clock import Clock, Random
+from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _ID_BYTES = 16
 
@@ -51,9 +51,10 @@ class WatchSession:
 class WatchSessions:
     """Every session by its id. Those that idle too long go; looking for them costs nothing that grows."""
 
-    def __init__(self, clock: Clock, random: Random, sessions_max: int) -> None:
+    def __init__(self, clock: Clock, sessions_max: int, random: Random | None = None) -> None:
         self._clock = clock
-        self._random = random
+        # Without API keys, the id alone gives access to a session: it must not be guessable.
+        self._random = random or SystemRandom()
         self._max = sessions_max  # 0 = unlimited
         self._sessions: dict[str, WatchSession] = {}
         self._idle: dict[str, WatchSession] = {}  # longest first

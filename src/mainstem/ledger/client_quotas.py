@@ -47,6 +47,7 @@ class ClientQuotas(Section[list[ClientQuota]]):
 
     def __init__(self) -> None:
         self._quotas: Keyed[_Rank, ClientQuota] = Keyed(fields_hash("client quota"))
+        self.rows = self._quotas.rows
 
     def __len__(self) -> int:
         return len(self._quotas)

@@ -112,7 +112,7 @@ class Generations(Section[GenerationsState]):
         self._topics = topics
         self._tasks = tasks
         self._parts_sum = 0  # of the parts' hashes
-        self._served: dict[int, list[ServedPart]] = {}
+        self.served: dict[int, list[ServedPart]] = {}  # by stream; only streams that have parts
         self._keys: set[str] = set()  # of the files that parts name
         self._garbage: Keyed[str, Garbage] = Keyed(_garbage_hash)
         self._deleted: Keyed[int, DeletedRange] = Keyed(_deleted_hash)  # by stream
@@ -122,16 +122,16 @@ class Generations(Section[GenerationsState]):
 
     def frontier(self, stream: int) -> int:
         """Where the log's own bytes take over: offsets before it are served by parts, or gone."""
-        served, start = self._served.get(stream), self._streams.start(stream)
+        served, start = self.served.get(stream), self._streams.start(stream)
         return max(served[-1].part.end, start) if served else start
 
     def serves(self, stream: int) -> bool:
         """Whether the stream has parts."""
-        return stream in self._served
+        return stream in self.served
 
     def streams(self) -> Iterator[int]:
         """Streams that have parts, by number."""
-        return iter(sorted(self._served))
+        return iter(sorted(self.served))
 
     def parts(self, stream: int, start: int = 0, end: int | None = None) -> list[Part]:
         """The parts that serve an offset of [start, end), in order."""
@@ -139,22 +139,22 @@ class Generations(Section[GenerationsState]):
 
     def part_at(self, stream: int, offset: int) -> Part | None:
         """The part that serves an offset; None if the log's own bytes do."""
-        served = self._served.get(stream)
+        served = self.served.get(stream)
         if served is None or offset >= served[-1].part.end:
             return None
         return served[bisect_right(served, offset, key=lambda one: one.part.end)].part
 
     def stale(self, stream: int) -> list[Part]:
         """The parts that still hold deleted records, in order."""
-        return [one.part for one in self._served.get(stream, ()) if one.stale]
+        return [one.part for one in self.served.get(stream, ()) if one.stale]
 
     def dirty(self, stream: int) -> list[Part]:
         """The parts that were never compacted, or not as a whole, in order."""
-        return [one.part for one in self._served.get(stream, ()) if not one.compacted]
+        return [one.part for one in self.served.get(stream, ()) if not one.compacted]
 
     def absent(self, stream: int) -> int:
         """How many records were compacted away above the start."""
-        return sum(one.absent for one in self._served.get(stream, ()))
+        return sum(one.absent for one in self.served.get(stream, ()))
 
     def garbage(self) -> list[Garbage]:
         """By key."""
@@ -169,7 +169,7 @@ class Generations(Section[GenerationsState]):
         return [stream for stream in self.streams() if self._below_start(stream)]
 
     def _overlapping(self, stream: int, start: int, end: int | None) -> list[ServedPart]:
-        served = self._served.get(stream)
+        served = self.served.get(stream)
         if not served:
             return []
         low = bisect_right(served, start, key=lambda one: one.part.end)
@@ -183,7 +183,7 @@ class Generations(Section[GenerationsState]):
         if self._tasks.get(task_of(stream)) is not None:
             return 0
         return bisect_right(
-            self._served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
+            self.served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
         )
 
     # Commands
@@ -234,8 +234,8 @@ class Generations(Section[GenerationsState]):
         for stream in topic.streams:
             self._tasks.drop(task_of(stream))
             self._deleted.pop(stream)
-            if stream in self._served:
-                dropped = self._replace(stream, 0, len(self._served[stream]), [])
+            if stream in self.served:
+                dropped = self._replace(stream, 0, len(self.served[stream]), [])
                 self._discard(dropped, topic.topic_id, now.position)
 
     # What happens to the records
@@ -245,7 +245,7 @@ class Generations(Section[GenerationsState]):
         """Files that hold the deleted records must be rewritten."""
         stream = event.stream
         lease = self._tasks.get(task_of(stream))
-        if lease is None and stream not in self._served:
+        if lease is None and stream not in self.served:
             return
         for first, end in event.ranges:
             if lease is not None:
@@ -304,7 +304,7 @@ class Generations(Section[GenerationsState]):
                 return StalePlan("other parts serve the range by now than those that were read")
             expected = max(generation for _, _, generation in now) + 1
         else:
-            served = self._served.get(stream)
+            served = self.served.get(stream)
             start, stable_end = self._streams.start(stream), self._streams.stable_end(stream)
             reached = served[-1].part.end if served else min(base, start)
             if base != reached and not reached < base <= start:  # a gap below the start is nobody's
@@ -356,7 +356,7 @@ class Generations(Section[GenerationsState]):
         removed = sum(one.absent for one in fresh) - sum(one.absent for one in replaced)
         if removed > 0:
             self._streams.compacted(stream, removed)
-        served = self._served.setdefault(stream, [])
+        served = self.served.setdefault(stream, [])
         low = high = len(served)
         if replaced:
             low = served.index(replaced[0])
@@ -383,25 +383,25 @@ class Generations(Section[GenerationsState]):
 
     def _replace(self, stream: int, low: int, high: int, fresh: list[ServedPart]) -> list[str]:
         """Put `fresh` in place of parts low..high. Returns the files that no part names any more."""
-        served = self._served[stream]
+        served = self.served[stream]
         old = served[low:high]
         served[low:high] = fresh
         if not served:
-            del self._served[stream]
+            del self.served[stream]
         before = {file.key for one in old for file in one.part.files}
         after = {file.key for one in fresh for file in one.part.files}
         self._keys -= before
         self._keys |= after
-        self._parts_sum += sum(_served_digest(stream, one) for one in fresh)
-        self._parts_sum -= sum(_served_digest(stream, one) for one in old)
+        self._parts_sum += sum(served_digest(stream, one) for one in fresh)
+        self._parts_sum -= sum(served_digest(stream, one) for one in old)
         return sorted(before - after)
 
     def _change(self, stream: int, old: ServedPart, new: ServedPart) -> None:
-        served = self._served[stream]
+        served = self.served[stream]
         at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
         invariant(served[at] is old, "a part is changed where it stands")
         served[at] = new
-        self._parts_sum += _served_digest(stream, new) - _served_digest(stream, old)
+        self._parts_sum += served_digest(stream, new) - served_digest(stream, old)
 
     def _discard(self, keys: Iterable[str], topic_id: bytes, position: int) -> None:
         for key in keys:
@@ -416,7 +416,7 @@ class Generations(Section[GenerationsState]):
     def encode(self) -> GenerationsState:
         return GenerationsState(
             [
-                (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self._served[stream]])
+                (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self.served[stream]])
                 for stream in self.streams()
             ],
             list(self._garbage),
@@ -425,7 +425,7 @@ class Generations(Section[GenerationsState]):
 
     def load(self, state: GenerationsState) -> None:
         for stream, parts in state.parts:
-            self._served[stream] = []
+            self.served[stream] = []
             self._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
         for garbage in state.garbage:
             self._garbage.put(garbage.key, garbage)
@@ -433,7 +433,7 @@ class Generations(Section[GenerationsState]):
             self._deleted.put(deleted.stream, deleted)
 
 
-def _served_digest(stream: int, one: ServedPart) -> int:
+def served_digest(stream: int, one: ServedPart) -> int:
     files = tuple((file.key, file.base, file.end, file.records, file.bytes) for file in one.part.files)
     return hash_fields(
         "part", stream, *name_of(one.part), one.part.records, files, one.stale, one.absent, one.compacted

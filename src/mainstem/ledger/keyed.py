@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from mainstem.errors import LimitReached
@@ -45,6 +45,11 @@ class Keyed(Generic[K, V]):
     def __iter__(self) -> Iterator[V]:
         """By key."""
         return iter([self._rows[key] for key in self.keys()])
+
+    @property
+    def rows(self) -> Mapping[K, V]:
+        """The elements by key, as they change: for callers that look up often."""
+        return self._rows
 
     def get(self, key: K) -> V | None:
         return self._rows.get(key)

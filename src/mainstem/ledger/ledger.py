@@ -10,10 +10,10 @@ from mainstem import limits
 from mainstem.errors import LedgerDiverged, invariant
 from mainstem.ledger import checkpoint, registry
 from mainstem.ledger.aliases import Aliases
-from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
+from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.brokers import Admission, AdmitBroker, Boot
 from mainstem.ledger.digest import combine
-from mainstem.ledger.entry import Entry, Part
+from mainstem.ledger.entry import NO_RECORDS, AppendRun, Entry, Part, Rows
 from mainstem.ledger.placement import AppendPlacer, refused
 from mainstem.ledger.registry import Sections
 from mainstem.ledger.section import Buffer, Moment, Outcome, Section

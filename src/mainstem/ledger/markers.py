@@ -195,12 +195,9 @@ class StreamTransactions:
         # stream → producer → writes. Writes begin at rising offsets, so the first of a dict began first.
         self._open: dict[int, dict[int, OpenWrites]] = {}
         self._markers: dict[int, Markers] = {}
+        self.touched: set[int] = set()  # streams with either: their readers have to mind transactions
 
     # Reads
-
-    def touched(self, stream: int) -> bool:
-        """Whether a reader has to mind transactions at all."""
-        return stream in self._markers or stream in self._open
 
     def first_open(self, stream: int) -> int | None:
         """Where the oldest open transaction began to write."""
@@ -229,6 +226,7 @@ class StreamTransactions:
     def wrote(self, stream: int, producer: int, base: int, count: int, size: int) -> None:
         """A slice of an open transaction was appended."""
         writes = self._open.setdefault(stream, {})
+        self.touched.add(stream)
         one = writes.get(producer)
         if one is None:
             one = writes[producer] = OpenWrites()
@@ -242,10 +240,12 @@ class StreamTransactions:
         closed = writes.pop(producer, None)
         if not writes:
             del self._open[stream]
+            self._untouch(stream)
         return closed
 
     def mark(self, stream: int, marker: Marker, first: int) -> None:
         self._markers.setdefault(stream, Markers()).add(stream, marker, first)
+        self.touched.add(stream)
 
     def cut(self, stream: int, floor: int) -> None:
         """The stream starts at `floor` now."""
@@ -254,11 +254,17 @@ class StreamTransactions:
             markers.cut(stream, floor)
             if not markers:
                 del self._markers[stream]
+                self._untouch(stream)
 
     def forget(self, stream: int) -> None:
         """The stream is gone."""
         self._open.pop(stream, None)
         self._markers.pop(stream, None)
+        self.touched.discard(stream)
+
+    def _untouch(self, stream: int) -> None:
+        if stream not in self._open and stream not in self._markers:
+            self.touched.discard(stream)
 
     # State as a whole
 
@@ -298,4 +304,5 @@ class StreamTransactions:
             invariant(firsts == sorted(firsts), "open writes are kept in the order they began")
         for stream, columns in state.markers:
             found._markers[stream] = Markers.decode(stream, columns)
+        found.touched.update(found._open, found._markers)
         return found

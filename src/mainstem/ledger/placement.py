@@ -10,15 +10,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.ledger.appends import (
+from mainstem.ledger.appends import AppendCode, AppendOutcome
+from mainstem.ledger.entry import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
     SLICE_RESUMES,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
-    AppendCode,
-    AppendOutcome,
     Rows,
 )
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number

@@ -100,6 +100,7 @@ class RepackedObjects(Section[RepackedState]):
 
     def __init__(self) -> None:
         self.frontier = 0  # the log's own objects serve from this number on
+        self.rounds: list[RepackRound] = []  # in the order of the log's objects
         self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
         self._issued = 0  # file numbers given out
         self._files: dict[int, RepackedFile] = {}  # by number
@@ -107,11 +108,6 @@ class RepackedObjects(Section[RepackedState]):
         self._garbage: Keyed[str, str] = Keyed(_garbage_hash)
 
     # Reads
-
-    @property
-    def rounds(self) -> list[RepackRound]:
-        """In the order of the log's objects."""
-        return list(self._rounds)
 
     def file(self, number: int) -> RepackedFile | None:
         """The file of this number, if a round still names it."""
@@ -175,11 +171,13 @@ class RepackedObjects(Section[RepackedState]):
 
     def _add(self, one: RepackRound) -> None:
         self._rounds.put(one.first, one)
+        self.rounds = list(self._rounds)
         self._files.update(enumerate(one.files, one.number))
         self._keys.update(one.keys)
 
     def _remove(self, one: RepackRound) -> None:
         self._rounds.pop(one.first)
+        self.rounds = list(self._rounds)
         for number in range(one.number, one.number + len(one.files)):
             del self._files[number]
         self._keys.difference_update(one.keys)

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.ledger.appends import SLICE, Rows
-from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, SLICE, Entry, Rows
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Buffer
 
 # An entry that is nothing but one append run begins with these 64 bytes: the entry's head (entry.py), the
-# head of its only part, the head of the run (appends.py). The slice rows follow.
+# head of its only part, the head of the run. The slice rows follow.
 _PLAIN_HEAD = np.dtype(
     [
         ("version", "<u2"),

@@ -24,7 +24,7 @@ _APPLIES, _REACTS, _ADMITS = "_applies", "_reacts", "_admits"
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
-    """A state change. Every change but an append is one; appends travel as arrays (see appends.py).
+    """A state change. Every change but an append is one; appends travel as arrays (see entry.py).
 
     A command is encoded with msgpack as an array that begins with its tag. Times and random ids arrive inside it."""
 

@@ -196,6 +196,16 @@ class Streams(StreamColumns, Section[StreamsState]):
     def holes(self, stream: int) -> Holes:
         return self._holes.get(stream, _NO_HOLES)
 
+    def next_loss(self, stream: int, offset: int) -> tuple[int, int, str] | None:
+        """The first range of lost records that ends after `offset`, with the reason."""
+        holes = self._holes.get(stream)
+        return None if holes is None else holes.next_loss(offset)
+
+    def deleted_between(self, stream: int, start: int, end: int) -> list[tuple[int, int]]:
+        """The ranges of records that were deleted and have an offset in [start, end), whole."""
+        holes = self._holes.get(stream)
+        return [] if holes is None else holes.deleted(start, end)
+
     def stable_end(self, stream: int) -> int:
         """Where the records of open transactions begin; the end if there are none."""
         first = self.transactions.first_open(stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,13 +15,15 @@ from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
+DEFAULT_NAMESPACE = "default"
+
 
 class CreateTopic(Command, frozen=True, tag=1):
     name: str
     topic_id: bytes  # 16 random bytes, so a recreated topic is another topic
     partitions: int
     config: TopicConfig
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class DeleteTopic(Command, frozen=True, tag=2):
@@ -80,19 +82,21 @@ class Topics(Section[list[Topic]]):
         self._streams = streams
         self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash)
         self._by_id: dict[bytes, Topic] = {}
+        self.names: Mapping[tuple[str, str], Topic] = self._by_name.rows  # by namespace and name
+        self.ids: Mapping[bytes, Topic] = self._by_id
         self._owner: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __contains__(self, name: object) -> bool:
-        return ("default", name) in self._by_name
+        return (DEFAULT_NAMESPACE, name) in self._by_name
 
     def __iter__(self) -> Iterator[Topic]:
         """By namespace and name."""
         return iter(self._by_name)
 
-    def get(self, name: str, namespace: str = "default") -> Topic | None:
+    def get(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Topic | None:
         return self._by_name.get((namespace, name))
 
     def by_id(self, topic_id: bytes) -> Topic | None:

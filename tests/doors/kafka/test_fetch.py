@@ -14,7 +14,7 @@ from mainstem.doors.kafka.apis.fetch import API
 from mainstem.errors import RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.records.building import build_batch
 from mainstem.records.header import stamp
 from tests.support.batches import batch, records_of

@@ -134,6 +134,11 @@ class Cluster:
             found = self._chosen[thing] = placement.chosen(thing, brokers) or self.broker
         return found
 
+    async def reached(self, position: int, timeout_s: float) -> bool:
+        """Wait until this broker has applied the log up to a position, and shows it to readers; False if that takes
+        too long."""
+        return self._sharing is None or await self._sharing.reached(position, timeout_s)
+
     # Belonging
 
     async def join(self, addresses: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.log.log import Log
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices

@@ -86,7 +86,7 @@ class RouterCopier:
         start = min(end, streams.start(number))
         if cursor < start:
             return start, lost_below_start(streams, number, cursor, start)
-        loss = streams.holes(number).next_loss(cursor)
+        loss = streams.next_loss(number, cursor)
         if loss is not None and loss[0] <= cursor:
             reached = min(end, loss[1])
             return reached, lost_records(cursor, reached, loss[2])

@@ -45,6 +45,18 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.port import ObjectStore
 
+__all__ = [
+    "FOLDER",
+    "TOPIC_SUFFIX",
+    "Catalog",
+    "LoadedTable",
+    "Table",
+    "TableChange",
+    "TableName",
+    "found_in",
+    "sanitised",
+]
+
 _events = events.named("tables")
 
 FOLDER = "tables"  # keys of all tables' own objects start with it

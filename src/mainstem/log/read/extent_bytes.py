@@ -51,27 +51,9 @@ class ExtentBytes:
         self, port: CommitLog, tail: TailCache, repacked: RepackedFiles, object_reads: ObjectReads
     ) -> None:
         self._port = port
-        self._tail = tail
+        self.tail = tail
         self._repacked = repacked
         self._object_reads = object_reads
-
-    def cached(self, extents: list[Extent]) -> list[memoryview] | None:
-        """The bytes of all of them, if memory has them."""
-        if len(extents) > 1 and extents[0].object == extents[-1].object:
-            slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
-            return None if slices is None else [memoryview(slice).toreadonly() for slice in slices]
-        found = []
-        for extent in extents:
-            slice = self._tail.get(extent.object, extent.start)
-            if slice is None:
-                return None
-            found.append(memoryview(slice).toreadonly())
-        return found
-
-    def cached_joined(self, extents: list[Extent]) -> memoryview | None:
-        """The same of extents of one object, as one run of bytes."""
-        slices = self._tail.get_all(extents[0].object, [extent.start for extent in extents])
-        return None if slices is None else memoryview(b"".join(slices))
 
     async def load(self, extents: list[Extent]) -> list[memoryview]:
         """The stored bytes of extents of one object, checked and stamped; of fewer if damage stands in the way.

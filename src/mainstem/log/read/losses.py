@@ -8,9 +8,8 @@ from mainstem import limits
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.read.chunks import ReadChunk, extents_chunk, without
 from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, SalvagedExtent, StoredBytesMissing
-from mainstem.log.read.extents import Extent
+from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, without
 from mainstem.log.read.index import Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.write.committer import Committer
@@ -43,7 +42,7 @@ class Losses:
 
     def begin_at(self, stream: int, offset: int, end: int) -> bool:
         """Whether the next loss after `offset` begins at `end`."""
-        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        loss = self._ledger.streams.next_loss(stream, offset)
         return loss is not None and loss[0] == end
 
     def all_dead(self, stream: int, offset: int, end: int) -> bool:
@@ -91,7 +90,7 @@ class Losses:
         return ReadChunk(extents_chunk([left], offset, [extent]).batches, end)
 
     def _deleted(self, stream: int, extent: Extent) -> list[tuple[int, int]]:
-        return self._ledger.streams.holes(stream).deleted(extent.base, extent.end)
+        return self._ledger.streams.deleted_between(stream, extent.base, extent.end)
 
 
 def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:

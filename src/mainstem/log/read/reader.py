@@ -11,9 +11,8 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.objects.repack.read_ahead import PlannedRead, ReadAhead
-from mainstem.log.read.chunks import ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
-from mainstem.log.read.extents import Extent
+from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.read.index import ExtentIndex, NotLoaded, Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.read.losses import Losses, missing, unreadable
@@ -65,7 +64,7 @@ class RecordReader:
 
         A transaction whose end is applied but not synced still counts as open: a crash may undo its end."""
         start, end = self.bounds(stream)
-        if not self._transactions.touched(stream):
+        if stream not in self._transactions.touched:
             return end
         first = self._transactions.first_open(stream)
         if first is not None and first < end:
@@ -77,9 +76,9 @@ class RecordReader:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        if view is View.COMMITTED and self._transactions.touched(stream):
+        if view is View.COMMITTED and stream in self._transactions.touched:
             end = max(offset, self.stable_end(stream))
-        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        loss = self._ledger.streams.next_loss(stream, offset)
         if loss is None:
             return end
         if loss[0] <= offset:
@@ -131,7 +130,7 @@ class RecordReader:
                 if copied:
                     return await self._copies.read(stream, offset, max_bytes, end)
                 extents = await self._lookups.find(stream, offset, max_bytes, end)
-                if self._transactions.touched(stream):
+                if stream in self._transactions.touched:
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
                     return await self._losses.read_before(stream, offset, end)
@@ -154,7 +153,7 @@ class RecordReader:
             except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     continue  # what it was repacked into is whole
-                if damage.whole is not None and not self._transactions.touched(stream):
+                if damage.whole is not None and stream not in self._transactions.touched:
                     chunk = await self._losses.read_around(stream, offset, damage.extent, damage.whole)
                     if chunk is not None:
                         return chunk
@@ -194,12 +193,15 @@ class RecordReader:
         end = self._readable_end(stream, offset, view)
         if offset == end:
             return ReadChunk((), end)
-        part = self._ledger.generations.part_at(stream, offset)
-        if part is not None:
-            return self._cached_part(stream, part, offset, max_bytes, end, view)
-        copied, end = self._copies.at(stream, offset, end)
-        if copied:
-            return self._copies.cached(stream, offset, max_bytes, end)
+        ledger = self._ledger
+        if stream in ledger.generations.served:
+            part = ledger.generations.part_at(stream, offset)
+            if part is not None:
+                return self._cached_part(stream, part, offset, max_bytes, end, view)
+        if ledger.routers.legs.aliases.feeds:
+            copied, end = self._copies.at(stream, offset, end)
+            if copied:
+                return self._copies.cached(stream, offset, max_bytes, end)
         return self._cached_extents(stream, offset, max_bytes, end, view)
 
     def _cached_extents(
@@ -212,12 +214,12 @@ class RecordReader:
             return None
         if not found and self._losses.begin_at(stream, offset, end):
             return None
-        touched = self._transactions.touched(stream)
+        touched = stream in self._transactions.touched
         if len(found) > _MANY_SLICES and not touched:
             return self._cached_joined(stream, offset, found)
         if touched and view is View.COMMITTED:
             extents = committed_extents(self._ledger.streams, stream, found)
-        batches = self._bytes.cached(extents)
+        batches = self._bytes.tail.read(extents)
         if batches is None or (extents and self._deleted(stream, extents)):
             return None
         if touched:
@@ -226,7 +228,7 @@ class RecordReader:
 
     def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> ReadChunk | None:
         """Many small slices as one: to copy them costs less than to hand out a buffer for each."""
-        batches = self._bytes.cached_joined(extents)
+        batches = self._bytes.tail.read_joined(extents)
         if batches is None or self._deleted(stream, extents):
             return None
         return extents_chunk([batches], offset, [_joined(extents)])
@@ -248,7 +250,7 @@ class RecordReader:
             raise unreadable(unread, offset, end) from None
         if not extents:
             return ReadChunk((), end)
-        batches = self._bytes.cached(extents)
+        batches = self._bytes.tail.read(extents)
         if batches is None:
             try:
                 batches = await self._bytes.load(extents)
@@ -261,7 +263,7 @@ class RecordReader:
             except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     return await self.stored(stream, offset, max_bytes)
-                if damage.whole is not None and not self._transactions.touched(stream):
+                if damage.whole is not None and stream not in self._transactions.touched:
                     chunk = await self._losses.read_around(stream, offset, damage.extent, damage.whole)
                     if chunk is not None:
                         return chunk
@@ -273,7 +275,7 @@ class RecordReader:
     async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
         """The bytes of the extents; of fewer of them if damage stands in the way."""
         deleted = self._deleted(stream, extents)
-        cached = self._bytes.cached(extents)
+        cached = self._bytes.tail.read(extents)
         if cached is not None and not deleted:
             return cached
         batches = await self._bytes.load(extents) if cached is None else cached
@@ -318,7 +320,7 @@ class RecordReader:
         return self._deleted_between(stream, extents[0].base, extents[-1].end)
 
     def _deleted_between(self, stream: int, start: int, end: int) -> list[tuple[int, int]]:
-        return self._ledger.streams.holes(stream).deleted(start, end)
+        return self._ledger.streams.deleted_between(stream, start, end)
 
     # Parts
 
@@ -370,7 +372,7 @@ class RecordReader:
             first = next(iter(self._index.find(stream, offset, 1, end)), None)
         except (NotLoaded, Unreadable):
             return None
-        if first is None or first.base > offset or self._bytes.cached([first]) is None:
+        if first is None or first.base > offset or self._bytes.tail.read([first]) is None:
             return None
         return self._cached_extents(stream, offset, max_bytes, end, view)
 

@@ -24,8 +24,8 @@ from mainstem.errors import (
     TopicFull,
     invariant,
 )
-from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import RECORD
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack,
 from mainstem.ledger.section import Moment
 from mainstem.ledger.streams import FULL, RaiseCeilings, Streams, TrimReason
 from mainstem.ledger.topics import Topic
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.log.read.offset_search import first_at
 from mainstem.log.read.views import View
 from mainstem.log.read.visibility import Visibility
@@ -236,7 +236,7 @@ class EphemeralStreams:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        loss = self._state.holes(self._stream(stream).number).next_loss(offset)
+        loss = self._state.next_loss(self._stream(stream).number, offset)
         if loss is not None and loss[0] <= offset < end:
             raise RecordsLost(offset, loss[1], loss[2])
         readable = limits.OFFSET_MAX if loss is None else loss[0]

@@ -12,7 +12,7 @@ from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack, Queues
 from mainstem.ledger.streams import DeleteRecords, RecordsRemoved, Streams, Trim, TrimReason
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.log.read.offset_search import OffsetSearch
 from mainstem.log.read.reader import RecordReader
 from mainstem.log.read.views import View
@@ -170,7 +170,7 @@ class LogStreams:
     ) -> None:
         self._ledger = ledger
         self._relaxed = visibility.relaxed
-        self._durable = durable
+        self.durable = durable
         self._ephemeral = ephemeral
 
     def of(self, stream: int) -> StreamStore:
@@ -179,4 +179,4 @@ class LogStreams:
         # No stream but a relaxed one can be ephemeral, and a list is read faster than a column of the ledger.
         if stream < len(relaxed) and relaxed[stream] and self._ledger.streams.ephemeral(stream):
             return self._ephemeral
-        return self._durable
+        return self.durable

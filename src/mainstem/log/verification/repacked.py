@@ -78,7 +78,7 @@ class RepackedCheck:
             if crc32c(data) == crc:
                 continue
             lost = LostRange(stream, base, base + count)
-            if len(data) == length and not ledger.streams.transactions.touched(stream):
+            if len(data) == length and stream not in ledger.streams.transactions.touched:
                 whole = salvage(memoryview(data), count)
                 lost = LostRange(stream, base + whole.front_offsets, base + count - whole.back_offsets)
             if lost.start < lost.end:

@@ -22,7 +22,7 @@ from mainstem.errors import (
     TooLarge,
     Unavailable,
 )
-from mainstem.ledger.appends import (
+from mainstem.ledger.entry import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
@@ -30,8 +30,8 @@ from mainstem.ledger.appends import (
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
     AppendRun,
+    Entry,
 )
-from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import RaiseCeilings
@@ -393,7 +393,7 @@ class Committer:
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
         payload, crc = group.slices(), _payload_crc(group, entry)
-        if self._delivery.waits_for_sync(entry):
+        if self._waits_for_sync(entry):
             placement, sync_s = await self._port.append_synced(encoded, payload, crc)
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
@@ -405,6 +405,17 @@ class Committer:
         self._apply(group, entry, placement)
         if self._index.open_extents >= limits.OPEN_EXTENTS_MAX:
             await self._port.roll()
+
+    def _waits_for_sync(self, entry: Entry) -> bool:
+        """Whether somebody waits for this entry to be durable."""
+        relaxed = self._visibility.relaxed
+        for part in entry.parts:
+            if not isinstance(part, AppendRun):
+                return True
+            for stream in set(part.slices["stream"].tolist()):
+                if not relaxed[stream]:
+                    return True
+        return False
 
     async def _commit_shared(
         self,

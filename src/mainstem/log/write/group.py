@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from mainstem import limits
-from mainstem.ledger.appends import RECORD, SLICE, AppendRun
-from mainstem.ledger.entry import canonical_command, encode_command
+from mainstem.ledger.entry import RECORD, SLICE, AppendRun, canonical_command, encode_command
 from mainstem.ledger.section import Command
 from mainstem.log.write.append import Waiter
 from mainstem.records.header import Slice

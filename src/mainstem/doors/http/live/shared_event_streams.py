@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.transport.frames import records_data
 from mainstem.doors.http.transport.send_buffer import SendBuffer, chunked
-from mainstem.ports.clock import Clock
 
 _encode = msgspec.json.Encoder().encode
 

@@ -12,6 +12,7 @@ import msgspec
 from mainstem import limits
 from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http.live import sse
@@ -23,7 +24,6 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
 from mainstem.errors import Closed, TopicNotFound
-from mainstem.ledger.topics import Topic
 
 _watch_body = msgspec.json.Decoder(WatchBody)
 _cursors = msgspec.json.Decoder(dict[str, U64])

@@ -26,12 +26,11 @@ from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.groups.service import Groups, ListedGroup
 from mainstem.broker.share.group import ShareMember
-from mainstem.broker.transactions.service import TransactionInfo
+from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
-from mainstem.ledger.transactions import TransactionPhase
 
 _reset_body = msgspec.json.Decoder(ResetBody)
 

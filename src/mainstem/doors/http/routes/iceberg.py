@@ -27,14 +27,12 @@ from mainstem.api.catalog import (
     TableLoaded,
     TransactionBody,
 )
-from mainstem.broker.tables.catalog import Catalog, LoadedTable, TableChange
+from mainstem.broker.tables.catalog import Catalog, LoadedTable, Table, TableChange, TableName
 from mainstem.broker.tables.table_metadata import TableUpdates
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
-from mainstem.ledger.table import Table
-from mainstem.ledger.tables import TableName
 
 LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
 

@@ -8,11 +8,11 @@ from mainstem import limits
 from mainstem.api.groups import GroupOffsetsCommitted, GroupPositionsBody
 from mainstem.api.topics import PartitionPosition, TopicPositions
 from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
+from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import PartitionNotFound
-from mainstem.ledger.topics import Topic
 
 _EARLIEST = "earliest"
 _LATEST = "latest"

@@ -51,11 +51,11 @@ async def get_ready(request: HttpRequest) -> Response:
     """Check readiness: 503 while the server is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
-    refusal = request.broker.log.refusal
+    refusal = request.broker.refusal
     if refusal is not None:
         # The server replays the log before the door opens, so the progress is always complete.
         raise Refusal(503, "not_ready", str(refusal), {"replay_progress": 1.0}, (RETRY_SOON,))
-    return reply(Readiness("ready", True, len(request.broker.log.ledger.topics)))
+    return reply(Readiness("ready", True, request.broker.streams.topic_count))
 
 
 def _uptime_ms(request: HttpRequest) -> int:
@@ -140,7 +140,7 @@ async def post_backup(request: HttpRequest) -> Response:
 
 async def get_cluster(request: HttpRequest) -> Response:
     """List the brokers that share the log, as this one sees them."""
-    cluster, log = request.broker.cluster, request.broker.log
+    broker, cluster = request.broker, request.broker.cluster
     brokers = [
         BrokerView(
             member.broker,
@@ -154,11 +154,11 @@ async def get_cluster(request: HttpRequest) -> Response:
     ]
     return reply(
         ClusterView(
-            cluster=log.identity.hex(),
+            cluster=broker.identity.hex(),
             shared=cluster.shared,
             broker=cluster.broker,
-            epoch=log.epoch,
-            position=log.ledger.position,
+            epoch=cluster.here.epoch,
+            position=broker.position,
             refusal=None if cluster.refusal is None else str(cluster.refusal),
             upkeep=cluster.broker_for("upkeep"),
             clock_off_ms=cluster.clock_off_ms,

@@ -53,7 +53,7 @@ async def _create(request: HttpRequest, body: SettingsBody) -> None:
             "and . _ : -, the first a letter or digit"
         )
     bound = broker.options.topics_max
-    if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
+    if bound and broker.streams.get(name) is None and broker.streams.topic_count >= bound:
         raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
     wanted = body.config or DEFAULT_CONFIG
     check_dead_letter(name, wanted)

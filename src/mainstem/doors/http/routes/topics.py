@@ -22,12 +22,11 @@ from mainstem.api.topics import (
 )
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
+from mainstem.broker.topics.service import Topic, TopicConfig
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
-from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.topics import Topic
 
 _config_body = msgspec.json.Decoder(TopicConfigBody)
 DEFAULT_CONFIG = TopicConfigBody()

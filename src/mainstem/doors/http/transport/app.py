@@ -120,13 +120,10 @@ class _Exchange:
             request.require_name(name)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
-        sharing = self._context.broker.log.sharing
-        if sharing is not None:
+        if self._context.broker.cluster.shared:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
-            return await positions.serve(
-                endpoint, request, sharing, positions.RequestTarget(scope["scheme"], target)
-            )
+            return await positions.serve(endpoint, request, positions.RequestTarget(scope["scheme"], target))
         return await endpoint.handler(request)
 
     def header(self, name: bytes) -> bytes | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.live.heartbeats import Heartbeats
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, SharedEventStream
-from mainstem.ports.clock import Clock, SystemRandom
 
 
 class LiveConnection(Protocol):
@@ -20,8 +20,7 @@ class LiveConnection(Protocol):
 
 class LiveConnections:
     def __init__(self, clock: Clock, sessions_max: int) -> None:
-        # Whoever knows a session's id can read it where no keys are used: it must not be guessable.
-        self.sessions = WatchSessions(clock, SystemRandom(), sessions_max)
+        self.sessions = WatchSessions(clock, sessions_max)
         self.heartbeats = Heartbeats(clock)
         self.broadcast = Broadcast()
         self.open: set[LiveConnection] = set()

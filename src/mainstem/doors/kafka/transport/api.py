@@ -9,6 +9,7 @@ a `FastApi`.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -28,6 +29,7 @@ Part = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct(">ii")  # length of what follows, correlation id
 _TAGGED_HEAD = struct.Struct(">iib")
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 @dataclass(slots=True)
@@ -70,6 +72,24 @@ class ConnectionState(Protocol):
     def forget(self) -> None:
         """The connection is gone."""
         ...
+
+
+class ApiCounters:
+    """Requests of one API."""
+
+    __slots__ = ("count", "errors", "latencies", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.errors = 0  # answered with an error code, or not at all
+        self.seconds = 0.0
+        self.latencies = [0] * (len(LATENCY_BUCKETS_S) + 1)  # by bucket; the last has no upper bound
+
+    def finished(self, seconds: float, failed: bool) -> None:
+        self.count += 1
+        self.errors += failed
+        self.seconds += seconds
+        self.latencies[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
 
 class Reply:

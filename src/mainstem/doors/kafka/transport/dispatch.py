@@ -25,9 +25,9 @@ from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.apis.api_versions import unknown_version_answer
 from mainstem.doors.kafka.security import enforcement
-from mainstem.doors.kafka.transport.api import Api, Call, FastApi, Reply, RequestOrder
+from mainstem.doors.kafka.transport.api import Api, ApiCounters, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.context import KafkaContext
-from mainstem.doors.kafka.transport.metrics import ApiCounters, KafkaMetrics
+from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.request_quota import MeteredReply, named_in, spend
 from mainstem.doors.kafka.transport.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable

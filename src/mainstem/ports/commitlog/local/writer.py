@@ -54,6 +54,7 @@ class SegmentWriter:
         self._files = files
         self._wal = wal
         self._log = log
+        self._log_low = log.low
         self._known = known  # shared with the reader
         self._segment_bytes = segment_bytes
         self._prepare_ahead = prepare_ahead
@@ -86,7 +87,7 @@ class SegmentWriter:
             slices,
             start=segment.data_end,
             position=self.end,
-            log=self._log.low,
+            log=self._log_low,
             synced=synced,
             crc=crc,
         )
