@@ -378,6 +378,9 @@ KAFKA_LANDING_BLOCKS_MAX = 32  # free blocks that are reused
 KAFKA_KEPT_IN_PLACE_BYTES_MIN = 8 * KIB  # batches of this size are not copied out of it
 KAFKA_WRITE_BUFFER_BYTES = 1 * MIB  # responses that a client has not read; above it, reading stops
 KAFKA_IDLE_S = 600.0  # an idle connection is closed after this
+KAFKA_SESSION_PARTITIONS_MAX = (
+    1_000_000  # of all fetch sessions; beyond, clients name their partitions each time
+)
 KAFKA_FETCH_BYTES_MAX = 64 * MIB  # record bytes of one Fetch response, whatever the client allows
 KAFKA_CHANGES_AT_ONCE = 256  # topics of one admin request that are changed concurrently
 KAFKA_ERROR_MESSAGE_CHARS_MAX = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainstem import limits
-from mainstem.errors import OffsetOutOfRange, PartitionNotFound, RecordsLost, TopicNotFound
+from mainstem.errors import NotFound, OffsetOutOfRange, PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import DEFAULT_NAMESPACE, Topic
 from mainstem.log.log import Log
 from mainstem.log.read.extents import ReadChunk
@@ -90,6 +90,13 @@ class StreamService:
     def bounds(self, stream: int) -> tuple[int, int]:
         """The first offset still there and the visible end. Raises NotFound once the topic is deleted."""
         return self.store(stream).bounds(stream)
+
+    def known_end(self, stream: int) -> int:
+        """The visible end as far as this broker knows; -1 if it knows no such stream."""
+        try:
+            return self.bounds(stream)[1]
+        except NotFound:
+            return -1
 
     def stable_end(self, stream: int, end: int) -> int:
         """Up to where a reader may go who wants nothing of an open transaction; `end` is the visible end."""

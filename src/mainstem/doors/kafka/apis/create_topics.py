@@ -1,7 +1,7 @@
 """CreateTopics: makes topics, or finds out whether they could be made.
 
-Any replication factor is accepted: the store replicates the data, not the brokers. A client that asks for three replicas
-gets a topic as durable as its class, and a response that reports one replica.
+Any replication factor is accepted: the store replicates the data, not the brokers. A client that asks for three
+replicas gets a topic as durable as its class, and a response that reports one replica.
 """
 
 from __future__ import annotations

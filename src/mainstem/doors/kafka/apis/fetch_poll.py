@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
@@ -31,6 +32,7 @@ class FetchPart:
         "end",
         "full",
         "index",
+        "key",
         "max_bytes",
         "offset",
         "size",
@@ -40,30 +42,36 @@ class FetchPart:
         "stream",
     )
 
-    def __init__(self, index: int, stream: int, offset: int, max_bytes: int) -> None:
+    def __init__(self, key: bytes, index: int, stream: int, offset: int, max_bytes: int) -> None:
+        self.key = key  # name or id of the topic, as the answer repeats it
         self.index = index
         self.stream = stream
         self.offset = offset
         self.max_bytes = max_bytes
-        self.at = offset  # where gathering goes on
+        self.code = 0
+        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing was found yet."""
+        self.at = self.offset  # where gathering goes on
         self.batches: list[memoryview] = []
         self.size = 0
         self.full = False  # what follows has to go into another answer
         self.stored_from = -1  # from where on its batches are as they were written, markers among them
-        self.code = 0
-        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
         self.start = -1
         self.end = -1
         self.stable_end = -1
         self.aborted: Sequence[tuple[int, int]] | None = None
 
 
-class FetchTopic:
-    __slots__ = ("key", "parts")
+class FetchLimits(NamedTuple):
+    """How much a client wants at once, and how long it waits for that."""
 
-    def __init__(self, key: bytes, parts: list[FetchPart]) -> None:
-        self.key = key  # name or id as the answer repeats it
-        self.parts = parts
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    committed_only: bool
 
 
 class FetchPoll:
@@ -73,29 +81,25 @@ class FetchPoll:
     def __init__(
         self,
         call: Call,
-        topics: list[FetchTopic],
+        parts: list[FetchPart],
         write: Callable[[FetchPoll], list[Part]],
-        *,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        committed_only: bool,
+        wanted: FetchLimits,
     ) -> None:
-        self.topics = topics
+        self.parts = parts  # in the order of the request
         access = call.context.access
         self.throttle_ms = 0  # that the answer names
         self.rules = 0 if access is None else access.state  # by which the client may read all this
         self._call = call
         self._streams = call.context.broker.streams
         self._write = write
-        self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
-        self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        self._max_wait_s = min(wanted.max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
+        self._max_bytes = min(wanted.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
         meter = call.meter(CONSUMER_BYTE_RATE)
         if meter is not None:  # an answer that takes hours to pay for would silence the client
             self._max_bytes = min(self._max_bytes, meter.burst)
-        self._min_bytes = min(min_bytes, self._max_bytes)
-        self._committed_only = committed_only
-        self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
+        self._min_bytes = min(wanted.min_bytes, self._max_bytes)
+        self._committed_only = wanted.committed_only
+        self._parts = _rotated(call.context, parts)
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self._asked = b""
@@ -106,16 +110,6 @@ class FetchPoll:
         self._looking = False  # a look is in line, or one is under way off the loop
         self._news = False
         self._late = self._max_wait_s <= 0
-
-    def beyond(self) -> bool:
-        """Whether it asks for partitions or offsets that are not known here."""
-        return any(part.code or part.offset > self._known_end(part) for part in self._parts)
-
-    def _known_end(self, part: FetchPart) -> int:
-        try:
-            return self._streams.bounds(part.stream)[1]
-        except MainstemError:
-            return -1
 
     def start(self, asked: bytes, reply: Reply) -> None:
         """`asked` is the request's body, by which it is known again."""
@@ -272,11 +266,14 @@ class FetchPoll:
         if self._is_complete():
             self._answer()
         elif self._watched is None:
-            self._watched = [part.stream for part in self._parts]
-            self._streams.watch(self._watched, self)
+            self._watch()
             self._wait()
         elif self._timer is None:
             self._wait()
+
+    def _watch(self) -> None:
+        self._watched = [part.stream for part in self._parts]
+        self._streams.watch(self._watched, self)
 
     def _wait(self) -> None:
         self._timer = self._loop.call_later(self._max_wait_s, self._hurry)
@@ -322,12 +319,15 @@ class FetchPoll:
         if self._total:
             self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._total, reply)
         answer = self._write(self)
+        self._answered(answer, failed=failed)
+        reply.send(answer, failed=failed)
+
+    def _answered(self, answer: list[Part], *, failed: bool) -> None:
         if self._total or failed or not self._watched:
             self.forget()
         else:
             self._empty = answer
             self._call.memory = self
-        reply.send(answer, failed=failed)
 
     def _bound(self, part: FetchPart) -> None:
         if part.stream < 0:

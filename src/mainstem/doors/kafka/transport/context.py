@@ -60,4 +60,5 @@ class KafkaContext:
     access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
+    session_partitions: int = 0  # of all fetch sessions
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
