@@ -197,6 +197,16 @@ class Config:
     kafka_group_delay_ms: Annotated[
         int, _whole(0, 60_000), "How long an empty group waits for more members before the first rebalance."
     ] = limits.GROUP_INITIAL_DELAY_MS
+    kafka_num_partitions: Annotated[
+        int,
+        _whole(1, limits.PARTITIONS_PER_TOPIC_MAX),
+        "Partitions of topics that Kafka clients create without a number (num.partitions).",
+    ] = 1
+    kafka_auto_create: Annotated[
+        bool,
+        _FLAG,
+        "Create topics that Kafka clients name and that do not exist (auto.create.topics.enable).",
+    ] = True
     kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Maximum members of a group."] = (
         limits.GROUP_MEMBERS_MAX
     )

@@ -226,6 +226,9 @@ KAFKA_LANDING_FRAMES_MAX = 64  # incomplete ones: each may hold a block
 KAFKA_LANDING_BLOCKS_MAX = 32  # free blocks that are reused
 KAFKA_WRITE_BUFFER_BYTES = 1 * MIB  # responses that a client has not read; above it, reading stops
 KAFKA_IDLE_S = 600.0  # an idle connection is closed after this
+KAFKA_SESSION_PARTITIONS_MAX = (
+    1_000_000  # of all fetch sessions; beyond, clients name their partitions each time
+)
 KAFKA_FETCH_BYTES_MAX = 64 * MIB  # record bytes of one Fetch response, whatever the client allows
 KAFKA_CHANGES_AT_ONCE = 256  # topics of one admin request that are changed concurrently
 KAFKA_DESCRIBED_CONFIGS_KEPT = 256  # cached responses for one config each

@@ -190,6 +190,8 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
             security=replace(kafka_security(config), insecure=config.insecure_kafka),
+            auto_create=config.kafka_auto_create,
+            default_partitions=config.kafka_num_partitions,
         )
         doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:

@@ -140,15 +140,6 @@ def test_a_record_handed_out_too_often_is_given_up(log: _Log) -> None:
     assert log.share().archived == 2
 
 
-def test_what_was_not_read_does_not_count(log: _Log) -> None:
-    for _ in range(3 * _MOST):
-        assert _runs(log.acquire("a", 2)) == [(0, 2, 1)]
-        log.settle("a", (0, 2, Verdict.UNREAD))
-    again = Ledger.decode(log.ledger.encode())
-    assert again.shares.get("g", 0).leases.deliveries(0) == 0  # type: ignore[union-attr]
-    assert again.digest() == log.ledger.digest()
-
-
 def test_only_what_was_read_is_handed_out(log: _Log) -> None:
     log.acquire("a", 6)
     log.settle("a", (1, 2, Verdict.RELEASE), (4, 5, Verdict.RELEASE))

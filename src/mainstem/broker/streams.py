@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mainstem import limits
-from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
+from mainstem.errors import NotFound, OffsetOutOfRange, PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.read.extents import ReadChunk
@@ -18,6 +18,7 @@ from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
+from mainstem.records.header import walk
 from mainstem.records.undecodable import decoded
 
 __all__ = [
@@ -107,6 +108,13 @@ class StreamService:
         """The start offset and the high watermark. Raises NotFound if the topic is deleted."""
         return self.store(stream).bounds(stream)
 
+    def known_end(self, stream: int) -> int:
+        """The visible end as far as this broker knows; -1 if it knows no such stream."""
+        try:
+            return self.bounds(stream)[1]
+        except NotFound:
+            return -1
+
     def stable_end(self, stream: int, end: int) -> int:
         """The last stable offset; `end` is the high watermark."""
         return min(end, self.store(stream).stable_end(stream))
@@ -169,6 +177,17 @@ class StreamService:
                 return late
             offset = max(reached, offset + 1)
         return None
+
+    async def batch_time(self, stream: int, offset: int) -> int | None:
+        """The latest time in the batch that has an offset; None if it can no longer be read."""
+        try:
+            chunk = await self.read(stream, offset, max_bytes=1)
+        except (OffsetOutOfRange, RecordsLost):
+            return None
+        headers = (header for slice in chunk.batches for header in walk(slice))
+        return next(
+            (row.max_timestamp for row in headers if row.base_offset <= offset < row.next_offset), None
+        )
 
     async def of_latest_time(self, stream: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the latest timestamp."""

@@ -159,6 +159,10 @@ class Holes:
                 return self._starts[index], self._ends[index], self._reasons[index]
         return None
 
+    def covers(self, offset: int, *, aborted: bool = True) -> bool:
+        """Whether an offset is in a hole; `aborted`: in one of an aborted transaction, too."""
+        return any(aborted or reason != ABORTED for _, _, reason in self.overlapping(offset, offset + 1))
+
     def covered(self, start: int, end: int) -> int:
         """How many offsets of [start, end) are holes."""
         low = bisect_right(self._ends, start)
@@ -167,12 +171,14 @@ class Holes:
             min(end, self._ends[index]) - max(start, self._starts[index]) for index in range(low, high)
         )
 
-    def live(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, end) that are not holes."""
+    def live(self, start: int, end: int, *, aborted: bool = False) -> Iterator[tuple[int, int]]:
+        """The parts of [start, end) that are not holes; `aborted`: records of aborted transactions count as live."""
         at = start
         for index in range(bisect_right(self._ends, start), len(self._starts)):
             if self._starts[index] >= end:
                 break
+            if aborted and self._reasons[index] == ABORTED:
+                continue
             if at < self._starts[index]:
                 yield at, self._starts[index]
             at = self._ends[index]

@@ -292,15 +292,6 @@ class Leases:
             heapq.heappush(self._due, (due_ms, offset))
         self._pick_up(offsets, _DELAYED)
 
-    def give_back_unread(self, offsets: list[int]) -> None:
-        """Make leased offsets available again, without counting this delivery."""
-        self._let_go(offsets)
-        for offset in offsets:
-            count = self._deliveries.pop(offset, 1) - 1
-            if count != 1:
-                self._deliveries[offset] = count
-        self._wait(offsets)
-
     def exhaust(self, offsets: list[int]) -> None:
         """Leased offsets have reached the delivery limit."""
         self._let_go(offsets)

@@ -229,8 +229,8 @@ class Producers(Section[ProducersState]):
         for slot in found.tolist():
             self._forget(int(self.producer[slot]) << 32 | int(self.stream[slot]))
 
-    def of_stream(self, stream: int) -> list[tuple[int, int, int, int]]:
-        """The producers of a stream, by id: (producer, epoch, last sequence, time of the last write in ms)."""
+    def of_stream(self, stream: int) -> list[tuple[int, int, int, int, int]]:
+        """The producers of a stream, by id: (producer, epoch, last sequence, time in ms and base of the last write)."""
         slots = np.flatnonzero(self.stream[: self._used] == stream).tolist()
         return sorted(
             (
@@ -238,6 +238,7 @@ class Producers(Section[ProducersState]):
                 self._epoch[slot],
                 self._last[slot * _KEPT + (self._next[slot] - 1) % _KEPT],
                 self._heard[slot] * limits.PRODUCER_TIME_STEP_MS,
+                self._base[slot * _KEPT + (self._next[slot] - 1) % _KEPT],
             )
             for slot in slots
         )

@@ -32,14 +32,13 @@ SHARES_MAX = 100_000  # partitions that share groups read, counted for each grou
 
 
 class Verdict(IntEnum):
-    """What a member did with an acquired record; the first five are Kafka's numbers."""
+    """What a member did with an acquired record, in Kafka's numbers."""
 
     GAP = 0  # there was no record
     ACCEPT = 1  # processed
     RELEASE = 2  # available again
     REJECT = 3  # never delivered again
     RENEW = 4  # the member's lock is extended
-    UNREAD = 5  # available again, without counting this delivery
 
 
 class OpenShare(Command, frozen=True, tag=136):
@@ -67,6 +66,7 @@ class AcquireShare(Command, frozen=True, tag=137):
     lock_ms: int
     deliveries_max: int  # a record that was delivered this often is archived
     in_flight_max: int  # nothing new is acquired while this many records are in flight
+    aborted: bool = False  # also acquires records of aborted transactions: the group reads uncommitted
 
 
 class SettleShare(Command, frozen=True, tag=138):
@@ -150,14 +150,14 @@ class Share:
         start = max(start, self.start)
         return max(end - start - self.finished.covered(start, end), 0)
 
-    def next_offset(self, end: int, in_flight_max: int, live: Holes) -> int | None:
+    def next_offset(self, end: int, in_flight_max: int, holes: Holes, *, aborted: bool) -> int | None:
         """The lowest offset below `end` that a member would get now."""
         waiting = self.leases.lowest_waiting
         if waiting is not None and waiting < end:
             return waiting
         if self.in_flight >= in_flight_max:
             return None
-        return next((first for first, _ in live.live(self.leases.fresh, end)), None)
+        return next((first for first, _ in holes.live(self.leases.fresh, end, aborted=aborted)), None)
 
     def cut(self, floor: int) -> None:
         """The stream's records below `floor` were removed."""
@@ -174,12 +174,12 @@ class Share:
         leases = self.leases
         fresh_before = leases.fresh
         room = max(command.in_flight_max - self.in_flight, 0)
-        if any(holes.live(fresh_before, command.first)):
+        if any(holes.live(fresh_before, command.first, aborted=command.aborted)):
             room = 0  # fresh records come before the range: do not skip them
         offsets, deliveries = leases.take(
             command.limit,
             command.deliveries_max,
-            lambda at: _first(holes.live(at, command.end), room),
+            lambda at: _first(holes.live(at, command.end, aborted=command.aborted), room),
             within=(command.first, command.end),
         )
         deadline_ms = now_ms + command.lock_ms
@@ -189,7 +189,11 @@ class Share:
         if spent:
             leases.bury(spent)
             self._finished(spent)
-        gone = [offset for offset in offsets if offset < fresh_before and holes.covered(offset, offset + 1)]
+        gone = [
+            offset
+            for offset in offsets
+            if offset < fresh_before and holes.covers(offset, aborted=not command.aborted)
+        ]
         if gone:  # deleted, or aborted, since an earlier delivery
             self._finish(gone)
         self._advance()
@@ -224,7 +228,6 @@ class Share:
             self._finished(spent)
         self._finish([*by_kind[Verdict.GAP], *by_kind[Verdict.ACCEPT], *by_kind[Verdict.REJECT]])
         self.leases.give_back(released, None)
-        self.leases.give_back_unread(by_kind[Verdict.UNREAD])
         self.leases.extend(by_kind[Verdict.RENEW], now_ms + command.lock_ms)
         self._advance()
         return counts
@@ -345,9 +348,9 @@ class Shares(Section[list[ShareState]]):
     def of_group(self, group: str) -> dict[int, Share]:
         return dict(sorted(self._shares.get(group, {}).items()))
 
-    def next_offset(self, share: Share, end: int, in_flight_max: int) -> int | None:
+    def next_offset(self, share: Share, end: int, in_flight_max: int, *, aborted: bool) -> int | None:
         """The lowest offset below `end` that a member would get now, as of the last command."""
-        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream))
+        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream), aborted=aborted)
 
     # Commands
 

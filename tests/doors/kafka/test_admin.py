@@ -95,6 +95,12 @@ async def test_the_default_number_of_partitions_is_the_doors(broker: Broker) -> 
     assert made.num_partitions == broker.topic("t").partitions == 4
 
 
+async def test_a_name_longer_than_kafka_allows_is_refused(wire: Wire, broker: Broker) -> None:
+    longest, longer = await _create(wire, _topic("n" * 249), _topic("n" * 250))
+    assert (longest.error_code, longer.error_code) == (ErrorCode.none, ErrorCode.invalid_topic_exception)
+    assert [topic.name for topic in broker.topics()] == ["n" * 249]
+
+
 async def test_validating_creates_nothing(wire: Wire, broker: Broker) -> None:
     good, bad, there = await _create(
         wire,
@@ -398,9 +404,12 @@ async def test_single_settings_change_and_the_others_stay(wire: Wire, broker: Br
     config = broker.topic("t").config
     assert (config.retention_ms, config.retention_bytes, config.inert) == (5, 7, ())
     assert (await _edit(wire, ("cleanup.policy", APPEND, "compact"))).error_code is ErrorCode.none
-    assert broker.topic("t").config.cleanup_policy == "compact,delete"
+    assert broker.topic("t").config.cleanup_policy == "delete,compact"
     assert (await _edit(wire, ("cleanup.policy", SUBTRACT, "delete"))).error_code is ErrorCode.none
     assert broker.topic("t").config.cleanup_policy == "compact"
+    for policy in ("compact,delete", "delete,compact", ""):
+        assert (await _edit(wire, ("cleanup.policy", SET, policy))).error_code is ErrorCode.none
+        assert broker.topic("t").config.cleanup_policy == policy
 
 
 async def test_all_settings_are_replaced_at_once(wire: Wire, broker: Broker) -> None:
@@ -425,7 +434,7 @@ async def test_all_settings_are_replaced_at_once(wire: Wire, broker: Broker) -> 
         ([("retention.ms", SET, "soon")], ErrorCode.invalid_config),
         ([("retention.ms", SET, None)], ErrorCode.invalid_request),
         ([("retention.ms", APPEND, "1")], ErrorCode.invalid_config),
-        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config),
+        ([("cleanup.policy", SET, "delete,shred")], ErrorCode.invalid_config),
         ([("retention.ms", 4, "1")], ErrorCode.invalid_request),
         ([("retention.ms", -1, "1")], ErrorCode.invalid_request),
         ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.invalid_request),

@@ -159,16 +159,6 @@ async def test_leader_epochs_are_checked(kafka: KafkaStage, wire: Wire, epoch: i
     assert part.error_code is code
 
 
-async def test_a_new_fetch_session_is_declined_and_an_existing_one_refused(
-    kafka: KafkaStage, wire: Wire
-) -> None:
-    await kafka.broker.create_topic("t")
-    fresh = await wire.ask(fetch(11, "t", (0, 0), session=(0, 0)))
-    assert (fresh.error_code, fresh.session_id, len(fresh.responses)) == (ErrorCode.none, 0, 1)
-    stale = await wire.ask(fetch(11, "t", (0, 0), session=(1234, 5)))
-    assert (stale.error_code, stale.responses) == (ErrorCode.fetch_session_id_not_found, ())
-
-
 async def test_lost_records_are_skipped_but_never_silently(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     for index in range(6):

@@ -36,7 +36,7 @@ from mainstem.records.header import walk
 __all__ = ["AcquireLimits", "Acquired", "Runs", "Settlement", "ShareService", "Verdict", "check_settings"]
 
 _log = events.named("shares")
-_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
+_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed")  # by verdict
 _READ_BYTES = 4 * limits.MIB  # per partition and read, whatever a member's limits are
 
 Runs = tuple[tuple[int, int, int], ...]  # (first, end, deliveries)
@@ -166,7 +166,9 @@ class ShareService:
             while True:
                 await self._expire(share)
                 end = self._end(stream, settings)
-                at = self._log.ledger.shares.next_offset(share, end, settings.in_flight_max)
+                at = self._log.ledger.shares.next_offset(
+                    share, end, settings.in_flight_max, aborted=not settings.committed_only
+                )
                 if at is None:
                     return None
                 found = await self._read(share, member, at, end, wanted, settings)
@@ -199,6 +201,7 @@ class ShareService:
                 settings.lock_ms,
                 settings.deliveries_max,
                 settings.in_flight_max,
+                aborted=not settings.committed_only,
             )
         )
         self._acquired += sum(last - first for first, last, _ in acquired.runs)
@@ -292,12 +295,14 @@ class ShareService:
                 "records archived", group=group, stream=stream, records=records, message="delivery limit"
             )
 
-    async def release(self, group: str, member: str, verdict: Verdict = Verdict.RELEASE) -> None:
+    async def release(self, group: str, member: str) -> None:
         """Make everything that a member acquired from this broker available again."""
         for stream, share in self._log.ledger.shares.of_group(group).items():
             held = share.leases.held_offsets(member, self._log.broker)
             if held:
-                await self.settle(group, member, stream, [(*run, int(verdict)) for run in ranges_of(held)])
+                await self.settle(
+                    group, member, stream, [(*run, int(Verdict.RELEASE)) for run in ranges_of(held)]
+                )
 
     def abandon(self, group: str, member: str) -> None:
         """Like `release`, in the background, for a member that left."""

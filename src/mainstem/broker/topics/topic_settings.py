@@ -71,10 +71,10 @@ def _list(text: str) -> str:
 
 
 def _cleanup_policy(text: str) -> str:
-    policies = set(items(text))
-    if not policies or not policies <= {"delete", "compact"}:
-        raise ValueError(f"takes delete, compact or compact,delete; not {text!r}")
-    return ",".join(sorted(policies))
+    policies = items(text)
+    if not {*policies} <= {"delete", "compact"}:
+        raise ValueError(f"takes delete, compact, both or neither; not {text!r}")
+    return ",".join(dict.fromkeys(policies))
 
 
 def _effective(

@@ -57,6 +57,7 @@ class ProducerInfo:
     epoch: int
     last_sequence: int
     heard_ms: int  # time of its last write, to the minute
+    last_offset: int  # where its last batch begins
     open_since: int  # first offset of its open transaction in the partition; -1 = none
 
 

@@ -153,7 +153,7 @@ async def _served(
     found: _Found = {}
     if closes(request.share_session_epoch):
         await close(call, session)
-    elif not (renews and request.is_renew_ack):  # who keeps what it has wants no more of it
+    elif request.max_bytes > 0 and not (renews and request.is_renew_ack):  # else it only acknowledges
         found = await _fetched(call, request, session, hurry)
     return _response(call, session, outcomes, found), found
 
@@ -169,7 +169,7 @@ async def _fetched(
             streams[stream_of(call, *place)] = place
         except ItemRefused as refused:
             found[place] = outcome_of(refused)
-    size = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
+    size = min(request.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
     if call.context.broker.rates.stored.active:
         for place in session.partitions:
             limiter = _limiter(call, session.group, place)

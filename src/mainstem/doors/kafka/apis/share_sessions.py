@@ -121,10 +121,10 @@ def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> li
 
 
 async def close(call: Call, session: ShareSession) -> None:
-    """The member is done: what it has and did not look at is to be had again, as if it had not got it."""
+    """The member is done: release what it has and did not acknowledge. That counts as a delivery, as in Kafka."""
     context = call.context
     if context.share_sessions.close(session):
-        await context.broker.shares.release(session.group, session.member, Verdict.UNREAD)
+        await context.broker.shares.release(session.group, session.member)
 
 
 def closes(epoch: int) -> bool:

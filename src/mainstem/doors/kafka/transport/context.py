@@ -65,6 +65,7 @@ class KafkaContext:
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
+    session_partitions: int = 0  # of all fetch sessions
     group_names: GroupNames = field(init=False)
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
 
