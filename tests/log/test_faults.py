@@ -266,20 +266,24 @@ async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_spac
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
 
 
+def _shortage(broker: Broker) -> type:
+    return type(broker.log.unwritable)
+
+
 async def test_a_full_disk_shows_until_a_write_of_the_refused_size_succeeds(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     await broker.append_values("t", [b"0"])
-    assert broker.log.unwritable is None
+    assert _shortage(broker) is type(None)
     machine.files.no_space_after(0)
     with pytest.raises(NoSpace):
         await broker.append_values("t", [b"1" * 1000])
-    assert isinstance(broker.log.unwritable, NoSpace)
+    assert _shortage(broker) is NoSpace
     assert broker.log.refusal is None  # writes are tried on
     machine.files.space_returns()
     await broker.append_values("t", [b"small"])
-    assert isinstance(broker.log.unwritable, NoSpace)
+    assert _shortage(broker) is NoSpace
     await broker.append_values("t", [b"1" * 1000])
-    assert broker.log.unwritable is None
+    assert _shortage(broker) is type(None)
 
 
 async def test_a_full_disk_is_probed_until_there_is_space_even_if_nobody_writes() -> None:
@@ -289,7 +293,7 @@ async def test_a_full_disk_is_probed_until_there_is_space_even_if_nobody_writes(
     machine.files.no_space_after(0)
     with pytest.raises(NoSpace):
         await broker.append_values("t", [b"1" * 1000])
-    assert isinstance(broker.log.unwritable, NoSpace)
+    assert _shortage(broker) is NoSpace
     machine.files.space_returns()
     await until(lambda: broker.log.unwritable is None)
     await machine.close()
