@@ -13,6 +13,7 @@ from mainstem.ledger.config import TopicConfig
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.history import scan
 from tests.support.machine import Machine
+from tests.support.tiers import TieredMachine
 from tests.support.waiting import settle, until
 
 
@@ -265,18 +266,37 @@ async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_spac
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
 
 
-async def test_a_full_disk_shows_until_there_is_space_even_if_nobody_writes(machine: Machine) -> None:
+def _shortage(broker: Broker) -> type:
+    return type(broker.log.unwritable)
+
+
+async def test_a_full_disk_shows_until_a_write_of_the_refused_size_succeeds(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     await broker.append_values("t", [b"0"])
-    assert broker.log.unwritable is None
+    assert _shortage(broker) is type(None)
     machine.files.no_space_after(0)
     with pytest.raises(NoSpace):
         await broker.append_values("t", [b"1" * 1000])
-    assert isinstance(broker.log.unwritable, NoSpace)
+    assert _shortage(broker) is NoSpace
     assert broker.log.refusal is None  # writes are tried on
     machine.files.space_returns()
+    await broker.append_values("t", [b"small"])
+    assert _shortage(broker) is NoSpace
+    await broker.append_values("t", [b"1" * 1000])
+    assert _shortage(broker) is type(None)
+
+
+async def test_a_full_disk_is_probed_until_there_is_space_even_if_nobody_writes() -> None:
+    machine = TieredMachine()  # its port has the files of the machine, and nothing between
+    broker = await machine.open()
+    await broker.create_topic("t")
+    machine.files.no_space_after(0)
+    with pytest.raises(NoSpace):
+        await broker.append_values("t", [b"1" * 1000])
+    assert _shortage(broker) is NoSpace
+    machine.files.space_returns()
     await until(lambda: broker.log.unwritable is None)
-    assert (await broker.append_values("t", [b"1"])).base_offset == 1
+    await machine.close()
 
 
 async def test_a_start_on_a_full_disk_after_a_power_loss_reuses_no_offset(machine: Machine) -> None:
