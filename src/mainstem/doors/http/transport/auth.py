@@ -63,7 +63,7 @@ class HttpClients:
         self, authorization: bytes | None, address: tuple[Any, ...] | None = None
     ) -> HttpClient | None:
         """Who sends this Authorization header, or presented a certificate on the connection from this address, which
-        suffices where there are no API keys. None: nobody that is known."""
+        suffices unless API keys exist. None: nobody that is known."""
         if authorization is None:
             certified = self._certified.get(tuple(address[:2])) if address else None
             if certified is not None and not self._authentication.has_keys:
