@@ -101,8 +101,10 @@ class Access:
     @property
     def enforced(self) -> bool:
         """Whether the stored rules apply."""
-        rules = self._options.rules
-        return rules == "on" or (rules == "auto" and self.restricted)
+        options = self._options
+        if options.rules != "auto":
+            return options.rules == "on"
+        return bool(options.keys) or options.logins or len(self._source.api_keys) > 0
 
     def open_to(self, principal: Principal) -> bool:
         """Whether this client may do everything, without a look at any rule."""

@@ -195,7 +195,7 @@ class _Exchange:
                 return clients.everyone()
             if authorization is None and route.streams:
                 authorization = self._token()
-        client = await clients.find(authorization)
+        client = await clients.find(authorization, self._scope.get("client"))
         if client is None:
             self._context.broker.audit.record(
                 ANONYMOUS, self._host, "http", "AUTHENTICATE", "cluster", CLUSTER_NAME, "denied"
