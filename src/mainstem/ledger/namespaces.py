@@ -58,6 +58,11 @@ def split_id(stored: str) -> tuple[str, str]:
     return (namespace, id) if separator else (DEFAULT, stored)
 
 
+def id_chars(stored: str) -> int:
+    """How long an id is as its clients know it."""
+    return len(split_id(stored)[1])
+
+
 def bad_namespace(name: str) -> InvalidName | None:
     """Why a namespace cannot have this name, if so."""
     if not _NAMESPACE.fullmatch(name):

@@ -88,6 +88,10 @@ class Catalog:
     def namespaces(self) -> list[str]:
         return self._log.ledger.tables.namespaces()
 
+    def of_topics(self, namespace: str) -> bool:
+        """Whether a namespace holds the tables of topics, or one below it does."""
+        return self._log.ledger.tables.of_topics(namespace)
+
     def properties(self, namespace: str) -> dict[str, str]:
         """Raises NamespaceNotFound."""
         found = self._log.ledger.tables.properties(namespace)

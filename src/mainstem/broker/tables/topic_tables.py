@@ -39,7 +39,7 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.table import Table
-from mainstem.ledger.tables import DeclareTable
+from mainstem.ledger.tables import LEVELS, DeclareTable, table_namespace
 from mainstem.ledger.topics import Topic
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class TopicTables:
     def _check_name(self, topic: Topic) -> None:
         """Raises TableExists if another table has the name."""
         for kind in ("records", "errors"):
-            name = table_name(topic.name, kind)
-            taken = self._broker.log.ledger.tables.get(topic.namespace, name)
+            name = table_name(topic.plain_name, kind)
+            taken = self._broker.log.ledger.tables.get(table_namespace(topic.namespace), name)
             if taken is not None and taken.topic_id != topic.topic_id:
                 error = TableExists(topic.namespace, name)
                 error.add_note(f"the table of topic {topic.name!r} would have that name")
@@ -147,13 +147,13 @@ class TopicTables:
 
     async def _create(self, topic: Topic, kind: TableKind, columns: list[Column]) -> None:
         catalog = self._broker.catalog
-        name = table_name(topic.name, kind)
+        namespace, name = table_namespace(topic.namespace), table_name(topic.plain_name, kind)
         table_id = self._broker.random.token(16)
-        folder = catalog.folder_of(topic.namespace, name, table_id, TOPIC_SUFFIX)
+        folder = catalog.folder_of(namespace, name, table_id, TOPIC_SUFFIX)
         metadata = await asyncio.to_thread(
             table_metadata.of_topic, kind, columns, table_id, folder, topic.name
         )
-        await catalog.create_with(topic.namespace, name, table_id, topic.topic_id, kind, metadata)
+        await catalog.create_with(namespace, name, table_id, topic.topic_id, kind, metadata)
 
     async def _widen(self, table: Table, columns: list[Column]) -> None:
         """Add the columns to a table that were declared since it was created."""
@@ -293,7 +293,7 @@ class TopicTables:
         return TableStatus(
             topic.config.table,
             topic.name,
-            f"{table.namespace}.{table.name}",
+            f"{table.namespace.replace(LEVELS, '.')}.{table.name}",
             table.location,
             columns,
             declaration.delta,
