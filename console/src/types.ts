@@ -308,6 +308,49 @@ export interface JobLease {
   lease_id: string;
 }
 
+export interface KeyBody {
+  name?: string;
+  scopes?: string;
+  prefixes?: string[];
+  namespace?: string;
+  ttl_ms?: number;
+}
+
+export interface KeyCreated {
+  id: string;
+  principal: string;
+  scopes: string;
+  prefixes: string[];
+  namespace: string;
+  created_ms: number;
+  expires_ms: number | null;
+  rotated_ms: number | null;
+  secret: string;
+  performance: Performance;
+}
+
+export interface KeyDescription {
+  id: string;
+  principal: string;
+  scopes: string;
+  prefixes: string[];
+  namespace: string;
+  created_ms: number;
+  expires_ms: number | null;
+  rotated_ms: number | null;
+}
+
+export interface KeyList {
+  keys: KeyDescription[];
+  performance: Performance;
+}
+
+export interface KeyRevoked {
+  id: string;
+  revoked: boolean;
+  performance: Performance;
+}
+
 export interface KeyRights {
   authentication: boolean;
   scopes: string[];
@@ -707,6 +750,25 @@ export interface RouterListing {
   dest: string;
   guarantee: string;
   forwarded_total: number;
+}
+
+export interface RuleBody {
+  principal: string;
+  operation: string;
+  resource: string;
+  name: string;
+  pattern: string;
+  permission: string;
+  host: string;
+}
+
+export interface RuleList {
+  rules: RuleBody[];
+  performance: Performance;
+}
+
+export interface RulesBody {
+  rules: RuleBody[];
 }
 
 export interface ServerOverview {
@@ -1128,6 +1190,32 @@ export interface TransactionList {
 export interface TransactionPartitions {
   topic: string;
   partitions: number[];
+}
+
+export interface UserBody {
+  password?: string;
+}
+
+export interface UserChanged {
+  user: string;
+  performance: Performance;
+  password: string | null;
+}
+
+export interface UserDeleted {
+  user: string;
+  deleted: boolean;
+  performance: Performance;
+}
+
+export interface UserDescription {
+  user: string;
+  mechanisms: string[];
+}
+
+export interface UserList {
+  users: UserDescription[];
+  performance: Performance;
 }
 
 export interface WalExtents {

@@ -216,7 +216,7 @@ class Config:
     kafka_users: Annotated[
         str,
         _SECRET,
-        "Users of the Kafka door: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated.",
+        "Users: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated; -: from stdin.",
     ] = ""
     kafka_reauthenticate_ms: Annotated[
         int, _whole(0, 2**53), "How long an authenticated Kafka session lasts; 0: as long as its connection."
@@ -237,6 +237,16 @@ class Config:
     kafka_oauth_unsecured: Annotated[bool, _FLAG, "Accept unsigned bearer tokens: for development only."] = (
         False
     )
+    oidc_issuer: Annotated[
+        str,
+        _TEXT_VALUE,
+        "URL of an OpenID Connect issuer whose tokens every door accepts; the server fetches and renews its keys.",
+    ] = ""
+    oidc_audience: Annotated[
+        str,
+        _TEXT_VALUE,
+        "Required audience (aud) of tokens of --oidc-issuer; any: accept every audience.",
+    ] = ""
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),
@@ -248,11 +258,50 @@ class Config:
     api_keys: Annotated[
         str,
         _SECRET,
-        "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: no authentication.",
+        "API keys, for every door: key[:scopes[:prefixes]], comma-separated; -: read them from standard input.",
     ] = ""
-    allow_insecure_no_auth: Annotated[
-        bool, _FLAG, "Allow the HTTP door to listen on other addresses than loopback without keys."
+    api_keys_file: Annotated[
+        Path | None,
+        _PATH,
+        "File with API keys, one per line or comma-separated, written as in --api-keys.",
+    ] = None
+    kafka_users_file: Annotated[
+        Path | None,
+        _PATH,
+        "File with users, one per line or comma-separated, written as in --kafka-users.",
+    ] = None
+    insecure: Annotated[
+        bool, _FLAG, "Allow doors to listen on other addresses than loopback without authentication."
     ] = False
+    insecure_http: Annotated[
+        bool, _FLAG, "Let anonymous clients do everything over HTTP, although access is restricted."
+    ] = False
+    insecure_kafka: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything over Kafka, although access is restricted.",
+    ] = False
+    insecure_text: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the text door, although access is restricted.",
+    ] = False
+    allowed_origins: Annotated[
+        str,
+        _WORDS,
+        "Origins of web pages that may call the HTTP door from a browser, comma-separated; *: every origin.",
+    ] = ""
+    allowed_hosts: Annotated[
+        str,
+        _WORDS,
+        "Further host names by which clients without credentials reach the HTTP door; *: every name.",
+    ] = ""
+    path_roots: Annotated[
+        str,
+        _WORDS,
+        "Directories that backups and Delta tables may use, comma-separated; none: any, for administrators only.",
+    ] = ""
+    allow_insecure_no_auth: Annotated[bool, _FLAG, "The same as --insecure, for the HTTP door only."] = False
     probe_auth: Annotated[bool, _FLAG, "Require a key for health and readiness, too."] = False
     tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the HTTP door; none: no TLS."] = None
     tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None

@@ -239,6 +239,14 @@ class ApiKeyNotFound(NotFound):
         self.id = id
 
 
+class TransactionForbidden(Forbidden):
+    """The transactional id is not the client's to write with."""
+
+
+class ProducerForbidden(Forbidden):
+    """The producer id is another client's."""
+
+
 class Rejected(MainstemError):
     """The ledger rejected the command; the result is the same on every broker."""
 

@@ -136,10 +136,16 @@ GOLDEN = {
     "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
     "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
     "RemoveNamespace": "92ccaca27331",
+    "DeleteApiKey": "92cca2a27331",
+    "PutApiKey": (
+        "92cca09ba27331a27332c4020303c40204040592a27336a27337929707a2733809a3733130a37331310c0d9708"
+        "a273390aa3733131a37331320d0ea27338090a0b"
+    ),
+    "RotateApiKey": "95cca1a27331c4020202c402030304",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000c39c1e6bb4c2ec7310705072a0bf79aaeacbdfa0f487aaaf"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000008357c4fddbd1e172dc3c459d9ec953624671b98ac9cf579a"
 
 
 def test_every_command_has_golden_bytes() -> None:

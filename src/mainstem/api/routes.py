@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, records, routers, server, sinks, topics
+from mainstem.api import catalog, groups, lake, queues, records, routers, security, server, sinks, topics
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
@@ -74,6 +74,7 @@ class Body(Enum):
     OPTIONAL = "an empty one needs no content type, and means all defaults"
     NEEDED = "an empty one needs no content type, and is invalid"
     BYTES = "needs the content type of plain bytes"
+    FORM = "needs the content type of a form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,6 +498,9 @@ COMMIT_TABLE = Route(
 _NAMESPACE = "/iceberg/v1/namespaces/{namespace}"
 _DONE = (204,)
 
+POST_OAUTH_TOKEN = Route(
+    "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
+)
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
 CREATE_NAMESPACE = Route(
@@ -541,6 +545,54 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+
+# API keys, users and access rules
+
+_READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
+
+LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
+CREATE_KEY = Route(
+    "POST",
+    "/v0/keys",
+    security.KeyCreated,
+    Scope.ADMIN,
+    Body.JSON,
+    security.KeyBody,
+    (201,),
+    cluster=_CHANGES_ACCESS,
+)
+ROTATE_KEY = Route("POST", "/v0/keys/{key}/rotate", security.KeyCreated, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+REVOKE_KEY = Route("DELETE", "/v0/keys/{key}", security.KeyRevoked, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_USERS = Route("GET", "/v0/users", security.UserList, Scope.ADMIN, cluster=_READS_ACCESS)
+PUT_USER = Route(
+    "PUT",
+    "/v0/users/{user}",
+    security.UserChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    security.UserBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_USER = Route("DELETE", "/v0/users/{user}", security.UserDeleted, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_RULES = Route("GET", "/v0/acls", security.RuleList, Scope.ADMIN, cluster=_READS_ACCESS)
+ADD_RULES = Route(
+    "POST",
+    "/v0/acls",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_RULES = Route(
+    "POST",
+    "/v0/acls/delete",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
 )
 
 # Pages and probes

@@ -31,7 +31,6 @@ class KeyRights(msgspec.Struct, frozen=True):
     authentication: bool
     scopes: list[str]
     prefixes: list[str]
-    principal: str
 
 
 # Overview

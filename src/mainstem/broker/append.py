@@ -21,6 +21,7 @@ import numpy.typing as npt
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.appends import RECORD
@@ -97,17 +98,21 @@ class Appends:
         joins: str | None = None,
         *,
         resumes: bool = True,
+        rights: ProducerRights | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
-        created again. A producer that joins starts at the beginning: each of its transactions does."""
+        created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
+        the sender; None: it may write as any producer."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("clients cannot append control batches")
+        if rights is not None and (facts.producer >= 0 or facts.transactional):
+            rights.check(facts)
         if joins is not None:
             facts = self._transactions.joining(joins, facts)
         elif (

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from mainstem import limits
+from mainstem.broker.access.administration import AccessAdministration
 from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.options import AccessOptions
-from mainstem.broker.access.rules import Access
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.client_quotas import ClientQuotaService
@@ -23,7 +25,7 @@ from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
-from mainstem.broker.namespaces import NamespaceService
+from mainstem.broker.namespaces import NamespaceService, shown_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.read import Fetched, Reads, Record
@@ -40,6 +42,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.producer_rights import ProducerOwners, ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
@@ -112,6 +115,7 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
+        self.producer_owners = ProducerOwners()
         self.appends = Appends(
             log,
             clock,
@@ -123,6 +127,7 @@ class Broker:
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
         self.access = Access(self.security, options.access)
+        self.administration = AccessAdministration(self.security, options.access, clock)
         self.authentication = Authentication(self.security, options.access, clock)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
@@ -296,6 +301,18 @@ class Broker:
         return self.streams.of(name, partition)
 
     # Writing
+
+    def producer_rights(
+        self, principal: Principal, host: str, transactional_id: str | None = None
+    ) -> ProducerRights:
+        """Which producer ids a client may write with, in requests that name this transactional id."""
+
+        def may_write(id: str) -> bool:
+            kind = ResourceType.TRANSACTIONAL_ID
+            return self.access.allows(principal, host, Operation.WRITE, kind, shown_id(id))
+
+        ledger = self._log.ledger.transactions
+        return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""

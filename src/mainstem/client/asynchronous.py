@@ -8,6 +8,7 @@ from mainstem.client.groups import GroupCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
+from mainstem.client.security import SecurityCalls
 from mainstem.client.server import ServerCalls
 from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
@@ -20,6 +21,7 @@ class AsyncClient(
     RouterCalls,
     GroupCalls,
     ServerCalls,
+    SecurityCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.

@@ -140,6 +140,17 @@ class Client:
 
     backup = _waited(AsyncClient.backup)
 
+    keys = _waited(AsyncClient.keys)
+    create_key = _waited(AsyncClient.create_key)
+    rotate_key = _waited(AsyncClient.rotate_key)
+    revoke_key = _waited(AsyncClient.revoke_key)
+    users = _waited(AsyncClient.users)
+    put_user = _waited(AsyncClient.put_user)
+    delete_user = _waited(AsyncClient.delete_user)
+    rules = _waited(AsyncClient.rules)
+    add_rules = _waited(AsyncClient.add_rules)
+    delete_rules = _waited(AsyncClient.delete_rules)
+
     def _iterate(self, lists: AsyncGenerator[list[T]]) -> Iterator[list[T]]:
         steps = IteratorSteps(lists)
         try:

@@ -52,7 +52,7 @@ class Api:
         apps = [App(self.context), *(App(Context(peer, **context)) for peer in peers)]
         self.client = _CheckingClient(
             transport=AnyBroker(apps) if peers else httpx.ASGITransport(apps[0]),
-            base_url="http://test",
+            base_url="http://localhost",
             timeout=30,
             follow_redirects=bool(peers),
         )

@@ -15,6 +15,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.passwords import MECHANISMS, dummy_credential, matches
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.service import Security
+from mainstem.broker.access.session_tokens import is_token, new_token, read_token
 from mainstem.errors import Unauthorized
 from mainstem.ledger.credentials import Credential
 from mainstem.ports.clock import Clock
@@ -37,14 +38,15 @@ class Authentication:
 
     def configure(self, options: AccessOptions) -> None:
         """Use other options from now on."""
-        self._keys = options.keys
+        self._keys = (*options.keys, *options.internal)
+        self._has_keys = bool(options.keys)
         self._users = {(one.user, one.mechanism): one for one in options.users}
         self.tokens: TokenVerifier | None = options.tokens
         self._known.clear()
 
     @property
     def has_keys(self) -> bool:
-        return bool(self._keys) or len(self._security.api_keys) > 0
+        return self._has_keys or len(self._security.api_keys) > 0
 
     def by_key(self, secret: bytes) -> Principal | None:
         """Whose API key this is. Keys of the settings are compared to it in the same time, whichever it is."""
@@ -64,7 +66,43 @@ class Authentication:
         principal, expires_ms = known
         return None if expires_ms and expires_ms <= self._clock.now_ms() else principal
 
+    async def issue_token(self, client_id: str, secret: str) -> str | None:
+        """A token that stands for an API key, or for a user and its password, for a while. None: they are unknown.
+
+        It is signed with what the log, or the settings, keep of the secret: every broker accepts it, and it becomes
+        invalid with the secret."""
+        principal = self.by_key(secret.encode())
+        if principal is not None:
+            name = f"key:{principal.key_id or principal.name}"
+        elif await self.by_password(client_id, secret) is not None:
+            name = f"user:{client_id}"
+        else:
+            return None
+        return new_token(name, self._signing_key(name), self._clock.now_ms() + limits.ACCESS_TOKEN_S * 1000)
+
+    def _signing_key(self, name: str) -> bytes:
+        kind, _, id = name.partition(":")
+        if kind == "user":
+            return self._any_credential(id).stored_key
+        stored = self._security.api_keys.get(id)
+        if stored is not None:
+            return stored.hash
+        return next((key.digest for key in self._keys if key.principal.name == id), self._dummy)
+
+    def _of_token(self, token: bytes) -> tuple[Principal, int] | None:
+        name, expires_ms = read_token(token, self._signing_key) or ("", 0)
+        kind, _, id = name.partition(":")
+        if kind == "user":
+            return self.user(id), expires_ms
+        stored = self._security.api_keys.get(id)
+        if stored is not None:
+            ends = min(expires_ms, stored.expires_ms) if stored.expires_ms else expires_ms
+            return principal_of_key(stored), ends
+        return next(((key.principal, expires_ms) for key in self._keys if key.principal.name == id), None)
+
     def _find_key(self, secret: bytes, digest: bytes) -> tuple[Principal, int] | None:
+        if is_token(secret):
+            return self._of_token(secret)
         found = None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):

@@ -148,10 +148,12 @@ def _parse_key(number: int, entry: str) -> SettingsKey:
     return settings_key(secret, rights, tuple(prefix for prefix in listed.split("|") if prefix))
 
 
-def settings_key(secret: str, scopes: Scope = Scope.ALL, prefixes: tuple[str, ...] = ()) -> SettingsKey:
-    """Its principal is named after the secret's hash, so that rules about it outlive a restart."""
+def settings_key(
+    secret: str, scopes: Scope = Scope.ALL, prefixes: tuple[str, ...] = (), *, name: str = ""
+) -> SettingsKey:
+    """By default its principal is named after the secret's hash, so that rules about it outlive a restart."""
     digest = sha256(secret.encode()).digest()
-    name = f"User:key-{digest.hex()[:8]}"
+    name = f"User:{name or f'key-{digest.hex()[:8]}'}"
     return SettingsKey(digest, Principal(name, grants=grants(name, scopes, prefixes)), scopes, prefixes)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -25,6 +25,9 @@ from jwt.algorithms import get_default_algorithms
 
 from mainstem import limits
 from mainstem.errors import InvalidConfig, Unauthorized
+
+if TYPE_CHECKING:
+    from mainstem.broker.access.oidc import IssuerKeys
 
 _CLOCK_SKEW_MS = 30_000
 _RSA_BITS_MIN, _RSA_BITS_MAX = 2048, 16384
@@ -130,8 +133,10 @@ class TokenVerifier:
         unsecured: bool = False,
         issuer: str = "",
         audience: str = "",
+        issuer_keys: IssuerKeys | None = None,
     ) -> None:
         self._keys = keys
+        self._issuer_keys = issuer_keys
         self._unsecured = unsecured
         self._issuer = issuer
         self._audience = audience
@@ -164,6 +169,8 @@ class TokenVerifier:
 
     async def _check_signature(self, head: _Head, signed: bytes, signature: bytes) -> None:
         keys = [key for key in self._keys if head.kid in (None, key.kid) and head.alg in key.algorithms]
+        if not keys and self._issuer_keys is not None:
+            keys = await self._issuer_keys.find(head.kid, head.alg)
         if not keys:
             raise Unauthorized(_UNKNOWN_KEY)
         if self._waiting >= limits.KAFKA_TOKEN_CHECKS_WAITING_MAX:
@@ -207,25 +214,32 @@ class TokenVerifier:
 def read_keys(path: Path) -> list[VerificationKey]:
     """Read the keys that verify signatures. Raises InvalidConfig."""
     try:
-        listed = msgspec.json.decode(path.read_bytes(), type=_KeySet).keys
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise InvalidConfig(f"--kafka-oauth-jwks {path} cannot be read: {error}") from None
+    return parse_key_set(content, f"--kafka-oauth-jwks {path}")
+
+
+def parse_key_set(content: bytes, source: str) -> list[VerificationKey]:
+    """The keys of a JWKS that verify signatures. Raises InvalidConfig."""
+    try:
+        listed = msgspec.json.decode(content, type=_KeySet).keys
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidConfig(f"{source} cannot be read: {error}") from None
     usable = [jwk for jwk in listed if jwk.algorithms]
     if not usable:
-        raise InvalidConfig(
-            f"--kafka-oauth-jwks {path} has no key that verifies signatures: RSA, EC, OKP or oct"
-        )
+        raise InvalidConfig(f"{source} has no key that verifies signatures: RSA, EC, OKP or oct")
     if len(usable) > limits.KAFKA_TOKEN_KEYS_MAX:
-        raise InvalidConfig(f"--kafka-oauth-jwks {path} has more than {limits.KAFKA_TOKEN_KEYS_MAX} keys")
+        raise InvalidConfig(f"{source} has more than {limits.KAFKA_TOKEN_KEYS_MAX} keys")
     keys: list[VerificationKey] = []
     for number, jwk in enumerate(usable, 1):
         if jwk.kid is not None and any(key.kid == jwk.kid for key in keys):
-            raise InvalidConfig(f"--kafka-oauth-jwks {path}: two keys have the kid {jwk.kid!r}")
+            raise InvalidConfig(f"{source}: two keys have the kid {jwk.kid!r}")
         try:
             keys.append(VerificationKey.parse(jwk))
         except ValueError as error:
             name = f"key {number}" if jwk.kid is None else f"key {jwk.kid!r}"
-            raise InvalidConfig(f"--kafka-oauth-jwks {path}: {name} is invalid: {error}") from None
+            raise InvalidConfig(f"{source}: {name} is invalid: {error}") from None
     return keys
 
 

@@ -8,6 +8,7 @@ from mainstem import limits
 from mainstem.broker.append import Appends, promise
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.streams import stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import ProducerStamp, TransactionService
 from mainstem.errors import InvalidTransaction
 from mainstem.ledger.sinks import (
@@ -66,16 +67,19 @@ class SinkService:
         """Nothing of this run counts, and no task of it may begin any more."""
         await self._log.propose(AbortSinkBatch(query, run, final=True))
 
-    async def append(self, topic: Topic, partition: int, batch: bytearray) -> tuple[int, SliceFacts]:
+    async def append(
+        self, topic: Topic, partition: int, batch: bytearray, rights: ProducerRights
+    ) -> tuple[int, SliceFacts]:
         """Append one batch as it is, within the transaction of its producer if it has one. Returns its offset.
 
         Raises what is wrong with it, and what the ledger refuses."""
         stream = stream_of(topic, partition)
         header = next(walk(batch), None)
         if header is not None and header.transactional:
+            rights.check_transaction(header.producer)
             await self._join(header, stream)
         placed = promise()
-        facts = self._appends.batches(topic, partition, batch, placed, resumes=False)
+        facts = self._appends.batches(topic, partition, batch, placed, resumes=False, rights=rights)
         base, _ = await placed
         return base, facts
 

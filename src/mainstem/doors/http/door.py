@@ -20,6 +20,7 @@ from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.errors import CannotListen, InvalidConfig
 
 _BACKLOG = 2048
@@ -33,12 +34,19 @@ class HttpDoor:
         *,
         bounds: HttpLimits | None = None,
         insecure: bool = False,
+        origins: OriginPolicy | None = None,
+        path_roots: tuple[Path, ...] = (),
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.context = Context(
-            broker, limits=bounds or HttpLimits(), probe_auth=probe_auth, insecure=insecure
+            broker,
+            limits=bounds or HttpLimits(),
+            probe_auth=probe_auth,
+            insecure=insecure,
+            origins=origins or OriginPolicy(),
+            path_roots=path_roots,
         )
         self._allow_insecure = allow_insecure
         self._tls = tls
@@ -56,8 +64,8 @@ class HttpDoor:
         """Listen. Returns the address as bound. Raises OSError, or CannotListen where keys are missing."""
         if not (address.loopback or self.authenticates or self._allow_insecure):
             raise CannotListen(
-                f"the http door does not listen on {address} without keys: set MAINSTEM_API_KEYS, or "
-                "MAINSTEM_ALLOW_INSECURE_NO_AUTH=1 to let everyone in who reaches it"
+                f"the http door does not listen on {address} without keys: set --api-keys-file or "
+                "MAINSTEM_API_KEYS, or --insecure to let everyone in who reaches it"
             )
         self.context.view = view_of(address.namespace) if address.namespace else None
         app = App(self.context)

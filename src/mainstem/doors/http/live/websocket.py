@@ -58,6 +58,8 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
     headers = dict(reversed(scope["headers"]))
     host = str((scope.get("client") or ("",))[0])
     try:
+        anonymous = not context.clients.required
+        context.origins.check("GET", headers, anonymous=anonymous, socket=True)
         client = await context.clients.find(headers.get(b"authorization"))
         if client is None:
             raise unauthorized()

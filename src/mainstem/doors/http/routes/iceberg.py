@@ -7,10 +7,11 @@ exception in Iceberg's Java library.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
-from mainstem import errors
+from mainstem import errors, limits
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.catalog import (
     CatalogConfig,
@@ -26,10 +27,13 @@ from mainstem.api.catalog import (
     RenameBody,
     TableList,
     TableLoaded,
+    TokenIssued,
+    TokenRefused,
     TransactionBody,
 )
 from mainstem.broker.tables.catalog import Catalog, LoadedTable, TableChange
 from mainstem.broker.tables.table_metadata import TableUpdates
+from mainstem.doors.http.transport.auth import basic
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
@@ -105,6 +109,27 @@ def answer(error: MainstemError | Refusal) -> Response:
 
 
 # Handlers
+
+
+async def post_token(request: HttpRequest) -> Response:
+    """Exchange client credentials, an API key or a user's password, for a token (OAuth2)."""
+    form = parse_qs(request.body.decode("utf-8", "replace"), keep_blank_values=True)
+    client, secret = form.get("client_id", [""])[0], form.get("client_secret", [""])[0]
+    if not secret:
+        client, secret = basic(request.header(b"authorization") or b"") or ("", "")
+    grant = form.get("grant_type", [""])[0]
+    if grant != "client_credentials":
+        return _oauth_error(400, "unsupported_grant_type", "this server knows client_credentials only")
+    token = await request.broker.authentication.issue_token(client, secret) if secret else None
+    if token is None:
+        return _oauth_error(401, "invalid_client", "these client credentials are unknown")
+    return reply(TokenIssued(token, "bearer", limits.ACCESS_TOKEN_S))
+
+
+def _oauth_error(status: int, code: str, message: str) -> Response:
+    return Response(
+        status, msgspec.json.encode(TokenRefused(code, message)), (JSON, (b"cache-control", b"no-store"))
+    )
 
 
 async def get_config(request: HttpRequest) -> Response:

@@ -23,6 +23,7 @@ from mainstem.api.lake import (
     TablesSettled,
     TableStatus,
 )
+from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 
@@ -97,6 +98,8 @@ async def post_sources(request: HttpRequest) -> Response:
 async def put_table(request: HttpRequest) -> Response:
     """Enable or disable the table of a topic; declare its columns."""
     body = request.json(_table)
+    if body.delta:
+        check_place(request, body.delta)
     return _timed(
         request,
         await request.broker.topic_tables.put(

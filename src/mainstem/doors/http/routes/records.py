@@ -55,10 +55,12 @@ async def write(
 ) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
-    if body.config is not None and request.broker.streams.get(topic) is None:
-        request.require_topic(topic, Operation.ALTER_CONFIGS)
+    if request.broker.streams.get(topic) is None:
+        request.require_create(topic)
+        if body.config is not None:
+            request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
-        check_dead_letter(topic, body.config)
+        check_dead_letter(request, topic, body.config)
     appending = perf_counter()
     traceparent = request.header(b"traceparent")
     try:

@@ -29,6 +29,7 @@ from mainstem.api.server import (
 from mainstem.broker.overview import Overview, SortBy
 from mainstem.broker.storage.storage_map import storage_map
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, invalid
+from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.version import VERSION
@@ -128,7 +129,7 @@ async def get_key(request: HttpRequest) -> Response:
         }
     )
     required = request.context.clients.required
-    return reply(KeyRights(required, scopes, prefixes, request.principal.name))
+    return reply(KeyRights(required, scopes, prefixes))
 
 
 # Storage and backups
@@ -149,7 +150,9 @@ async def get_topic_storage(request: HttpRequest) -> Response:
 
 async def post_backup(request: HttpRequest) -> Response:
     """Make a consistent copy of everything as of now, and answer when it is complete."""
-    return reply(await request.broker.backups.run(request.json(_backup_body).to))
+    body = request.json(_backup_body)
+    check_place(request, body.to)
+    return reply(await request.broker.backups.run(body.to))
 
 
 # Cluster

@@ -48,13 +48,14 @@ async def patch_settings(request: HttpRequest) -> Response:
 
 async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
+    request.require_create(name)
     if not valid_name(split(name)[1]):
         raise InvalidName(
             f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
             "and . _ : -, the first a letter or digit"
         )
     wanted = body.config or DEFAULT_CONFIG
-    check_dead_letter(name, wanted)
+    check_dead_letter(request, name, wanted)
     default = broker.namespaces.default_config(name)
     config = new_config(broker, name, wanted) if body.config is not None else default
     await broker.create_topic(

@@ -16,6 +16,7 @@ from mainstem.api.sinks import (
     SinkTask,
     SinkTaskBody,
 )
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -27,6 +28,8 @@ _run = msgspec.json.Decoder(SinkRunBody)
 
 def _query(request: HttpRequest, name: str) -> str:
     """The name under which a query is stored. A client that may not write its transactional id has names of its own."""
+    if request.view is not None:
+        name = request.view.id(name).replace("/", ID_SEPARATOR)
     if request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return name
     return f"{request.principal.name}/{name}"
@@ -43,6 +46,7 @@ async def post_task(request: HttpRequest) -> Response:
         timeout_ms=body.timeout_ms,
         lasting=body.lasting,
     )
+    request.broker.producer_owners.note(begun.producer, request.principal)
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 
@@ -76,5 +80,6 @@ async def post_batches(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     topic = request.broker.streams.topic(request.topic)
-    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body))
+    rights = request.broker.producer_rights(request.principal, request.host)
+    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body), rights)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))

@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.topics import (
     CONFIG_BOUNDS,
     QueueStats,
@@ -21,7 +22,7 @@ from mainstem.api.topics import (
     TopicListing,
 )
 from mainstem.broker.broker import Broker
-from mainstem.broker.namespaces import shown_id, split
+from mainstem.broker.namespaces import shown_id, split, within
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
 from mainstem.doors.http.transport.errors import invalid
@@ -70,8 +71,8 @@ def echo(config: TopicConfig) -> TopicConfigResponse:
     return TopicConfigResponse(durable=config.durability == "fsync", **stored)
 
 
-def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
-    """Raises Refusal 400 unless it names another topic."""
+def check_dead_letter(request: HttpRequest, topic: str, body: TopicConfigBody) -> None:
+    """Raises Refusal 400 unless it names another topic, 403 unless the client may write there."""
     name = body.dead_letter
     if name is None:
         return
@@ -79,13 +80,18 @@ def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
     if name in (topic, split(topic)[1]) and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
+    target = within(split(topic)[0], name)
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, target):
+        request.require_topic(target, Operation.WRITE)
 
 
 async def put_topic(request: HttpRequest) -> Response:
     """Create a topic, or replace its whole config."""
     body = request.json(_config_body)
-    check_dead_letter(request.topic, body)
+    check_dead_letter(request, request.topic, body)
     topic = request.broker.streams.get(request.topic)
+    if topic is None:
+        request.require_create(request.topic)
     created = False
     if topic is None:
         try:

@@ -28,6 +28,10 @@ from mainstem.errors import MainstemError
 _log = events.named("http")
 
 _NAMESPACE = b"namespace="
+_CONTENT_TYPES = {
+    Body.BYTES: b"application/octet-stream",
+    Body.FORM: b"application/x-www-form-urlencoded",
+}
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
 Write = Callable[[Response], Awaitable[None]]
@@ -110,6 +114,8 @@ class _Exchange:
     async def run(self) -> Response | Stream | Push:
         found: tuple[Endpoint, dict[str, str]] | Refusal
         scope = self._scope
+        context = self._context
+        context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:
@@ -229,9 +235,9 @@ class _Exchange:
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        wanted = b"application/octet-stream" if route.body is Body.BYTES else b"application/json"
+        wanted = _CONTENT_TYPES.get(route.body, b"application/json")
         typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
-        if not typed and (route.body in (Body.JSON, Body.BYTES) or length not in (None, b"0")):
+        if not typed and (route.body in (Body.JSON, Body.BYTES, Body.FORM) or length not in (None, b"0")):
             raise _untyped(wanted)
         body = await self._receive_all(bound)
         if not body:

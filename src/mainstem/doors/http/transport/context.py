@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
@@ -17,6 +18,7 @@ from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.broker.tables.lake_reports import LakeReports
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.metrics import Metric
 
 
@@ -53,6 +55,8 @@ class Context:
     limits: HttpLimits = field(default_factory=HttpLimits)
     insecure: bool = False  # anonymous clients may do everything, although access is restricted
     view: NamespaceView | None = None  # of the namespace that the listener is bound to
+    origins: OriginPolicy = field(default_factory=OriginPolicy)
+    path_roots: tuple[Path, ...] = ()  # that clients may name; none: any, if an administrator does
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
     started: float = field(default_factory=time.monotonic)

@@ -76,6 +76,7 @@ WIRE: dict[type[BaseException], _Row] = {
     errors.GroupNotFound: _Row(404, "group_not_found", lambda error: {"group": error.group}),
     errors.RouterNotFound: _Row(404, "router_not_found", lambda error: {"router": error.router}),
     errors.NotFound: _Row(404, "not_found"),
+    errors.Forbidden: _Row(403, "forbidden"),
     errors.GroupNotEmpty: _Row(409, "group_not_empty", lambda error: {"group": error.group}),
     errors.GroupRefused: _Row(409, "group_refused"),
     errors.TopicIncompatible: _Row(409, "topic_exists_incompatible", lambda error: error.detail),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mainstem.broker.append import Placed
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.errors import produce_code_of
 from mainstem.doors.kafka.transport.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
@@ -48,6 +49,7 @@ class LoneBatches:
         "_quotas",
         "_read",
         "_records_at",
+        "_rights",
         "_rules",
         "_size_min",
         "_stamped",
@@ -66,6 +68,7 @@ class LoneBatches:
         flexible: bool,
         answer: tuple[bytes, bytes],
         joins: str | None,
+        rights: ProducerRights,
         abortable: bool,
     ) -> None:
         """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
@@ -99,6 +102,7 @@ class LoneBatches:
         self._answer = whole.pack
         self._answer_length = whole.size - 4  # which does not count itself
         self._joins = joins
+        self._rights = rights
         self._abortable = abortable
 
     def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
@@ -122,7 +126,9 @@ class LoneBatches:
         request = LoneReply(connection, route, correlation, len(frame), self, index)
         connection.enqueue(request)
         try:
-            facts = self._appends.batches(topic, index, kept(frame, first, end), request, self._joins)
+            facts = self._appends.batches(
+                topic, index, kept(frame, first, end), request, self._joins, rights=self._rights
+            )
         except MainstemError as error:
             request.set_exception(error)
             return True

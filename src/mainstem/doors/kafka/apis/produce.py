@@ -42,6 +42,7 @@ from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
 from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
@@ -147,6 +148,7 @@ class _Produce:
         "_call",
         "_joins",
         "_reply",
+        "_rights",
         "_throttle_ms",
         "_topics",
         "_unsettled",
@@ -161,9 +163,11 @@ class _Produce:
         topics: list[_TopicParts],
         reply: Reply,
         throttle_ms: int,
+        rights: ProducerRights,
     ) -> None:
         self._call = call
         self._broker = call.context.broker
+        self._rights = rights
         self._version = version = call.version
         self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
         self._joins = transactional_id if version >= _JOINS_FROM else None
@@ -198,7 +202,9 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
+            facts = self._broker.appends.batches(
+                topic, part.index, records, part, self._joins, rights=self._rights
+            )
         except MainstemError as error:
             part.work = None
             part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
@@ -287,7 +293,8 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
     throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    work = _Produce(call, transactional_id, acks, topics, reply, throttle_ms)
+    rights = call.context.broker.producer_rights(call.principal, call.host, transactional_id)
+    work = _Produce(call, transactional_id, acks, topics, reply, throttle_ms, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
     elif transactional_id is not None and not call.may(
@@ -298,14 +305,18 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        alike = _lone_batch_matcher(call, body, transactional_id, topics) if acks else None
+        alike = _lone_batch_matcher(call, body, transactional_id, topics, rights) if acks else None
         if alike is not None:
             reply.expect(alike)
         work.place()
 
 
 def _lone_batch_matcher(
-    call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
+    call: Call,
+    body: memoryview,
+    transactional_id: str | None,
+    topics: list[_TopicParts],
+    rights: ProducerRights,
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version
@@ -331,6 +342,7 @@ def _lone_batch_matcher(
         flexible=flexible,
         answer=answer,
         joins=transactional_id if version >= _JOINS_FROM else None,
+        rights=rights,
         abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
     )
 
