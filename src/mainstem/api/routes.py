@@ -12,7 +12,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, records, routers, security, server, sinks, topics
+from mainstem.api import (
+    catalog,
+    groups,
+    lake,
+    namespaces,
+    queues,
+    records,
+    routers,
+    security,
+    server,
+    sinks,
+    topics,
+)
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
@@ -551,6 +563,30 @@ COMMIT_CATALOG: Route[bytes] = Route(
 
 _READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
 
+LIST_NAMESPACES_OF_TOPICS = Route(
+    "GET", "/v0/namespaces", namespaces.NamespaceReports, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+GET_NAMESPACE_POLICIES = Route(
+    "GET", "/v0/namespaces/{name}", namespaces.NamespaceReport, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+PUT_NAMESPACE = Route(
+    "PUT",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceConfigured,
+    Scope.ADMIN,
+    Body.OPTIONAL,
+    namespaces.NamespaceDescriptionBody,
+    _CREATED_OR_DONE,
+    cluster=Operation.ALTER,
+)
+DELETE_NAMESPACE = Route(
+    "DELETE",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceDeletion,
+    Scope.ADMIN,
+    query=(Query("force", "boolean", "Delete its topics and their records too."),),
+    cluster=Operation.ALTER,
+)
 LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
 CREATE_KEY = Route(
     "POST",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from mainstem.client.groups import GroupCalls
+from mainstem.client.namespaces import NamespaceCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
@@ -22,6 +23,7 @@ class AsyncClient(
     GroupCalls,
     ServerCalls,
     SecurityCalls,
+    NamespaceCalls,
 ):
     """A server's topics, records, queues, routers and groups. The examples of its methods are those of
     `mainstem.Client`; here they are awaited.
@@ -47,8 +49,11 @@ class AsyncClient(
         timeout: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
-        self._transport = Transport(url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify)
+        self._transport = Transport(
+            url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify, namespace=namespace
+        )
 
     @property
     def url(self) -> str:
