@@ -102,6 +102,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             _check_address(config, name, door, address)
             if address.namespace:
                 await broker.namespaces.create(address.namespace, exist_ok=True)
+            _check_address(config, name, door, address)
             bound = await _start(name, door, address)
             started[name] = door
             ports[name] = str(bound)

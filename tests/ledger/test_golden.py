@@ -145,7 +145,7 @@ GOLDEN = {
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000c39c1e6bb4c2ec7310705072a0bf79aaeacbdfa0f487aaaf"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000008357c4fddbd1e172dc3c459d9ec953624671b98ac9cf579a"
 
 
 def test_every_command_has_golden_bytes() -> None:

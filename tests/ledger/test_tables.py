@@ -22,6 +22,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.table import PublishedParts, part_name
 from mainstem.ledger.tables import (
     CommitTables,
@@ -49,7 +50,7 @@ class Lake:
     def __init__(self) -> None:
         self.serving: dict[int, list[Part]] = {3: [], 4: []}
         self.topic: Topic | None = TOPIC
-        self.tables = Tables(self, self)
+        self.tables = Tables(self, self, Namespaces())
         self.position = 10
         self.location = "m0"
         made = self.tables.create(CreateTable("default", "orders", ID, "m0", TOPIC.topic_id), moment())
@@ -335,7 +336,7 @@ def test_what_a_table_shows_and_protects_agrees_with_a_plain_model(seed: int) ->
     while _publish(lake, rng, snapshot := snapshot + 1):
         pass
     assert lake.shown == [part_name(part) for part in lake.serving[3]]
-    again = Tables(lake, lake)
+    again = Tables(lake, lake, Namespaces())
     again.load(lake.tables.encode())
     assert again.digest == lake.tables.digest
 

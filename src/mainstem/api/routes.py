@@ -16,6 +16,7 @@ from mainstem.api import (
     catalog,
     groups,
     lake,
+    namespaces,
     queues,
     rates,
     records,
@@ -579,6 +580,33 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+
+# Namespaces
+
+LIST_NAMESPACES_OF_TOPICS = Route(
+    "GET", "/v0/namespaces", namespaces.NamespaceReports, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+GET_NAMESPACE_POLICIES = Route(
+    "GET", "/v0/namespaces/{name}", namespaces.NamespaceReport, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+PUT_NAMESPACE = Route(
+    "PUT",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceConfigured,
+    Scope.ADMIN,
+    Body.OPTIONAL,
+    namespaces.NamespaceDescriptionBody,
+    _CREATED_OR_DONE,
+    cluster=Operation.ALTER,
+)
+DELETE_NAMESPACE = Route(
+    "DELETE",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceDeletion,
+    Scope.ADMIN,
+    query=(Query("force", "boolean", "Delete its topics and their records too."),),
+    cluster=Operation.ALTER,
 )
 
 # API keys, users and access rules

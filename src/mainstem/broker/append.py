@@ -23,7 +23,7 @@ from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, Throttled, TooLarge
+from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
@@ -118,8 +118,6 @@ class Appends:
             raise InvalidBatch("clients cannot append control batches")
         if rights is not None and (facts.producer >= 0 or facts.transactional):
             rights.check(facts)
-        if self._total_bytes_max:
-            self.check_total(len(batches))
         if joins is not None:
             facts = self._transactions.joining(joins, facts)
         elif (
@@ -135,14 +133,6 @@ class Appends:
             records, size = sized(batches)
         self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
         return facts
-
-    def check_total(self, size: int) -> None:
-        """Raises Throttled if the server holds too much for this many bytes more."""
-        bound = self._total_bytes_max
-        if bound and self._ledger.streams.total_bytes() + size > bound:
-            raise Throttled(
-                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
-            )
 
     async def values(
         self,
@@ -170,8 +160,6 @@ class Appends:
             latest = timestamps_ms if isinstance(timestamps_ms, int) else max(timestamps_ms)
             size = sum(map(len, filter(None, values)))
         check_size(batch, config)
-        if self._total_bytes_max:
-            self.check_total(size)
         records = b""
         if config.tracked:
             records, size = sized(batch)

@@ -25,7 +25,7 @@ from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
-from mainstem.broker.namespaces import NamespaceService
+from mainstem.broker.namespaces import NamespaceService, shown_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
@@ -129,6 +129,7 @@ class Broker:
         self.streams = StreamService(log)
         self.producer_owners = ProducerOwners()
         self.namespaces = NamespaceService(log, options.default_config)
+        self.producer_owners = ProducerOwners()
         self.appends = Appends(
             log,
             clock,
@@ -358,9 +359,11 @@ class Broker:
         self, principal: Principal, host: str, transactional_id: str | None = None
     ) -> ProducerRights:
         """Which producer ids a client may write with, in requests that name this transactional id."""
-        may_write = partial(
-            self.access.allows, principal, host, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
-        )
+
+        def may_write(id: str) -> bool:
+            kind = ResourceType.TRANSACTIONAL_ID
+            return self.access.allows(principal, host, Operation.WRITE, kind, shown_id(id))
+
         ledger = self._log.ledger.transactions
         return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
 

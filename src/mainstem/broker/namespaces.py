@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from mainstem.errors import CapacityReached, InvalidInput, InvalidName, NamespaceNotFound
@@ -142,6 +144,9 @@ class NamespaceService:
             raise NamespaceNotFound(name)
         return found
 
+    def exists(self, name: str) -> bool:
+        return name in self._namespaces
+
     def all(self) -> list[TopicNamespace]:
         """By name."""
         return list(self._namespaces)
@@ -167,6 +172,11 @@ class NamespaceService:
         return not allowed or principal in allowed
 
     # Changes
+
+    @staticmethod
+    def new_policies(policies: dict[str, Any]) -> NamespacePolicies:
+        """Of a namespace to create."""
+        return NamespacePolicies(**policies)
 
     async def create(
         self, name: str, policies: NamespacePolicies | None = None, *, exist_ok: bool = False

@@ -150,7 +150,6 @@ class WriteService:
             now = self._clock.now_ms()
             batch = bytearray(with_append_time(memoryview(batch), now))
             facts = facts._replace(max_timestamp=now)
-        self._appends.check_total(len(batch))
         # Decoded even if no rows are needed: the batch is untrusted, and stored batches must be readable.
         if len(batch) > limits.RENDERED_ON_LOOP_BYTES_MAX:
             rows, size = await asyncio.to_thread(sized, batch)

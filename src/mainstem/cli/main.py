@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("mainstem.cli.produce:produce", "Append records from arguments or standard input."),
     "consume": ("mainstem.cli.consume:consume", "Print records."),
     "tail": ("mainstem.cli.tail:tail", "Print new records as they are written."),
+    "namespace": (
+        "mainstem.cli.namespace:namespace",
+        "Create, show, change and delete namespaces of topics.",
+    ),
     "group": ("mainstem.cli.group:group", "List, describe, reset and delete consumer groups."),
     "queue": ("mainstem.cli.queue:queue", "List queues, claim jobs and settle them."),
     "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from mainstem.client.groups import GroupCalls
+from mainstem.client.namespaces import NamespaceCalls
 from mainstem.client.queues import QueueCalls
 from mainstem.client.rates import RateCalls
 from mainstem.client.records import RecordCalls
@@ -24,6 +25,7 @@ class AsyncClient(
     RateCalls,
     ServerCalls,
     SecurityCalls,
+    NamespaceCalls,
 ):
     """A server's topics, records, queues, routers and groups. See `mainstem.Client` for examples of the methods;
     here they are awaited.
@@ -49,8 +51,11 @@ class AsyncClient(
         timeout: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
-        self._transport = Transport(url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify)
+        self._transport = Transport(
+            url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify, namespace=namespace
+        )
 
     @property
     def url(self) -> str:

@@ -82,8 +82,11 @@ class Client:
         timeout: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
-        self._client = AsyncClient(url, api_key=api_key, timeout=timeout, retries=retries, verify=verify)
+        self._client = AsyncClient(
+            url, api_key=api_key, timeout=timeout, retries=retries, verify=verify, namespace=namespace
+        )
         self._thread = LoopThread("this client is closed: create another one")
 
     @property
@@ -144,6 +147,10 @@ class Client:
 
     backup = _waited(AsyncClient.backup)
 
+    namespaces = _waited(AsyncClient.namespaces)
+    namespace = _waited(AsyncClient.namespace)
+    put_namespace = _waited(AsyncClient.put_namespace)
+    delete_namespace = _waited(AsyncClient.delete_namespace)
     keys = _waited(AsyncClient.keys)
     create_key = _waited(AsyncClient.create_key)
     rotate_key = _waited(AsyncClient.rotate_key)

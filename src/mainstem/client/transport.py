@@ -26,6 +26,7 @@ T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 Verify = bool | str | ssl.SSLContext
 
+NAMESPACE_ENV = "MAINSTEM_NAMESPACE"
 URL_ENV = "MAINSTEM_URL"
 KEY_ENV = "MAINSTEM_API_KEY"
 URL_DEFAULT = "http://127.0.0.1:4000"
@@ -58,7 +59,9 @@ class Transport:
         timeout_s: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
+        self._namespace = namespace or os.environ.get(NAMESPACE_ENV)
         self.url = _validated_url(url or os.environ.get(URL_ENV) or URL_DEFAULT)
         self.timeout_s = timeout_s
         self._retries = retries
@@ -223,6 +226,7 @@ class Transport:
             self._client = httpx.AsyncClient(
                 base_url=self.url,
                 headers=self._headers,
+                params={"namespace": self._namespace} if self._namespace else None,
                 verify=_ssl_context(self._verify) if self.url.startswith("https:") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
                 trust_env=False,  # a proxy variable must not redirect calls to a local server

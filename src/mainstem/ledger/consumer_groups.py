@@ -16,6 +16,7 @@ from mainstem import limits
 from mainstem.errors import GroupOvertaken, InvalidInput, MainstemError, StaleMemberEpoch, UnknownMember
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.topics import TOPIC_ID_BYTES
 
@@ -233,8 +234,8 @@ def encoded_member(member: ConsumerMemberState) -> bytes:
 
 
 def _fault(command: ChangeConsumerGroup) -> str | None:
-    if not 1 <= len(command.group) <= limits.ID_CHARS_MAX:
-        return f"a group name has 1 to {limits.ID_CHARS_MAX} characters, not {len(command.group)}"
+    if not 1 <= id_chars(command.group) <= limits.NAME_CHARS_MAX:
+        return f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(command.group)}"
     ids = [member.member_id for member in command.members] + list(command.gone)
     if not all(ids) or len(set(ids)) != len(ids):
         return "each member of a change needs an id of its own"

@@ -19,6 +19,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
@@ -273,9 +274,9 @@ def _hash(group: str, stream: int, cursor: Cursor) -> int:
 
 
 def _bad_group(group: str) -> InvalidName | None:
-    if 1 <= len(group) <= limits.ID_CHARS_MAX:
+    if 1 <= id_chars(group) <= limits.NAME_CHARS_MAX:
         return None
-    return InvalidName(f"a group name has 1 to {limits.ID_CHARS_MAX} characters, not {len(group)}")
+    return InvalidName(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(group)}")
 
 
 def _too_many() -> LimitReached:

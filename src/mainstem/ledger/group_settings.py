@@ -9,6 +9,7 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies
 
 GROUP_SETTINGS_MAX = 64
@@ -49,9 +50,9 @@ class GroupSettings(Section[list[GroupSettingsState]]):
     ) -> GroupSettingsState | InvalidInput | LimitReached:
         group = command.group
         words = (group, *(word for row in command.put for word in row))
-        if not group or any(len(word) > limits.ID_CHARS_MAX for word in words):
+        if not group or any(id_chars(word) > limits.NAME_CHARS_MAX for word in words):
             return InvalidInput(
-                f"a group and its settings have at most {limits.ID_CHARS_MAX} characters each"
+                f"a group and its settings have at most {limits.NAME_CHARS_MAX} characters each"
             )
         values = {**self.get(group), **dict(command.put)}
         for name in command.removed:

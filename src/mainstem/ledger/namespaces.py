@@ -28,6 +28,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
+from mainstem.ledger.tables import NAMESPACES_MAX
 
 DEFAULT = "default"
 ID_SEPARATOR = "\x1f"
@@ -56,6 +57,11 @@ def split_id(stored: str) -> tuple[str, str]:
     """The namespace of a stored id, and the id as its clients know it."""
     namespace, separator, id = stored.partition(ID_SEPARATOR)
     return (namespace, id) if separator else (DEFAULT, stored)
+
+
+def id_chars(stored: str) -> int:
+    """How long an id is as its clients know it."""
+    return len(split_id(stored)[1])
 
 
 def bad_namespace(name: str) -> InvalidName | None:
@@ -186,7 +192,7 @@ class Namespaces(Section[list[TopicNamespace]]):
         if isinstance(command, AddNamespace):
             if name in self:
                 return NamespaceExists(name)
-            full = self._namespaces.refusal(name, limits.NAMESPACES_MAX, "namespaces")
+            full = self._namespaces.refusal(name, NAMESPACES_MAX, "namespaces")
             return bad_namespace(name) or full or _bad_policies(command.policies)
         return _bad_policies(command.policies) if name in self else NamespaceNotFound(name)
 

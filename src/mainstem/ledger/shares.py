@@ -24,6 +24,7 @@ from mainstem.ledger.brokers import BrokerEpochEnded
 from mainstem.ledger.digest import MASK, hash_fields, mix
 from mainstem.ledger.intervals import DELETED, Holes
 from mainstem.ledger.leases import Leases, LeasesState, ranges_of
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
@@ -357,8 +358,10 @@ class Shares(Section[list[ShareState]]):
     @applies(OpenShare)
     def open(self, command: OpenShare, now: Moment) -> SharesChanged | MainstemError:
         group = command.group
-        if not 1 <= len(group) <= limits.ID_CHARS_MAX:
-            return InvalidInput(f"a group name has 1 to {limits.ID_CHARS_MAX} characters, not {len(group)}")
+        if not 1 <= id_chars(group) <= limits.NAME_CHARS_MAX:
+            return InvalidInput(
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(group)}"
+            )
         for stream, offset in command.starts:
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)

@@ -31,6 +31,7 @@ from mainstem.errors import (
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
@@ -136,7 +137,14 @@ class TableDeclared:
     columns_changed: bool
 
 
-DEFAULT_NAMESPACE = "default"  # of topics and their tables; always exists
+DEFAULT_NAMESPACE = "default"  # of the tables of topics in the default namespace: it is always there
+LEVELS = "\x1f"  # joins the levels of a namespace, as in the paths of the catalog
+
+
+def table_namespace(topic_namespace: str) -> str:
+    """The namespace of the tables of a namespace of topics: each word is a level."""
+    return topic_namespace.replace("/", LEVELS)
+
 
 Properties = tuple[tuple[str, str], ...]
 TableName = tuple[str, str]  # namespace and name
@@ -158,10 +166,11 @@ class TablesState(msgspec.Struct, frozen=True, array_like=True):
 class Tables(Section[TablesState]):
     """Every namespace, table and declaration of a topic's tables."""
 
-    requires = (Topics, Generations)
+    requires = (Topics, Generations, Namespaces)
 
-    def __init__(self, topics: Topics, generations: Generations) -> None:
+    def __init__(self, topics: Topics, generations: Generations, of_topics: Namespaces) -> None:
         self._topics = topics
+        self._topic_namespaces = of_topics
         self._generations = generations
         self._namespaces: Keyed[str, Namespace] = Keyed(fields_hash("namespace"))
         self._tables: Keyed[TableName, Table] = Keyed(attrgetter("digest"))
@@ -171,14 +180,24 @@ class Tables(Section[TablesState]):
     # Reads
 
     def namespaces(self) -> list[str]:
-        return sorted({DEFAULT_NAMESPACE, *self._namespaces.keys()})
+        of_topics = (table_namespace(namespace.name) for namespace in self._topic_namespaces)
+        return sorted({*of_topics, *self._namespaces.keys()})
+
+    def of_topics(self, namespace: str) -> bool:
+        """Whether a namespace of topics has its tables there, or below."""
+        if "/" in namespace:
+            return False
+        name = namespace.replace(LEVELS, "/")
+        return name in self._topic_namespaces or any(
+            one.name.startswith(f"{name}/") for one in self._topic_namespaces
+        )
 
     def properties(self, namespace: str) -> Properties | None:
         """The properties of a namespace; None if it does not exist."""
         found = self._namespaces.get(namespace)
         if found is not None:
             return found.properties
-        return () if namespace == DEFAULT_NAMESPACE else None
+        return () if self.of_topics(namespace) else None
 
     def get(self, namespace: str, name: str) -> Table | None:
         return self._tables.get((namespace, name))
@@ -221,8 +240,10 @@ class Tables(Section[TablesState]):
     def drop_namespace(self, command: DropNamespace, now: Moment) -> NamespaceChanged | MainstemError:
         if self.properties(command.namespace) is None:
             return NamespaceNotFound(command.namespace)
-        if command.namespace == DEFAULT_NAMESPACE:
-            return InvalidInput("the default namespace contains the topics and cannot be dropped")
+        if self.of_topics(command.namespace):
+            return InvalidInput(
+                f"namespace {command.namespace.replace(LEVELS, '.')!r} holds topics: the catalog cannot drop it"
+            )
         if any(table.namespace == command.namespace for table in self._tables.unordered()):
             return NamespaceNotEmpty(command.namespace)
         self._namespaces.pop(command.namespace)
@@ -241,7 +262,7 @@ class Tables(Section[TablesState]):
         refusal = _bad_properties(changed)
         if refusal:
             return refusal
-        if changed or command.namespace != DEFAULT_NAMESPACE:
+        if changed or not self.of_topics(command.namespace):
             self._put_namespace(command.namespace, changed)
         else:
             self._namespaces.pop(command.namespace)

@@ -30,6 +30,7 @@ from mainstem.errors import (
 from mainstem.ledger.table import Table
 from mainstem.ledger.tables import (
     DEFAULT_NAMESPACE,
+    LEVELS,
     CommitTables,
     CreateNamespace,
     CreateTable,
@@ -39,6 +40,7 @@ from mainstem.ledger.tables import (
     RenameTable,
     TableCommit,
     TableName,
+    table_namespace,
 )
 from mainstem.log.log import Log
 from mainstem.ports.clock import Random
@@ -50,6 +52,7 @@ from mainstem.tables.table_metadata import Changed, TableUpdates
 __all__ = [
     "DEFAULT_NAMESPACE",
     "FOLDER",
+    "LEVELS",
     "TOPIC_SUFFIX",
     "Catalog",
     "LoadedTable",
@@ -58,6 +61,7 @@ __all__ = [
     "TableName",
     "found_in",
     "sanitised",
+    "table_namespace",
 ]
 
 _events = events.named("tables")
@@ -102,6 +106,10 @@ class Catalog:
 
     def namespaces(self) -> list[str]:
         return self._log.ledger.tables.namespaces()
+
+    def of_topics(self, namespace: str) -> bool:
+        """Whether a namespace holds the tables of topics, or one below it does."""
+        return self._log.ledger.tables.of_topics(namespace)
 
     def properties(self, namespace: str) -> dict[str, str]:
         """Raises NamespaceNotFound."""

@@ -36,7 +36,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.table import Table
-from mainstem.ledger.tables import DeclareTable
+from mainstem.ledger.tables import LEVELS, DeclareTable, table_namespace
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
@@ -126,8 +126,8 @@ class TopicTables:
     def _check_name(self, topic: Topic) -> None:
         """Raises TableExists if another table has the name."""
         for kind in ("records", "errors"):
-            name = table_name(topic.name, kind)
-            taken = self._log.ledger.tables.get(topic.namespace, name)
+            name = table_name(topic.plain_name, kind)
+            taken = self._log.ledger.tables.get(table_namespace(topic.namespace), name)
             if taken is not None and taken.topic_id != topic.topic_id:
                 error = TableExists(topic.namespace, name)
                 error.add_note(f"the table of topic {topic.name!r} would have that name")
@@ -172,13 +172,13 @@ class TopicTables:
                 await self._widen(table, columns)
 
     async def _create(self, topic: Topic, kind: TableKind, columns: list[Column]) -> None:
-        name = table_name(topic.name, kind)
+        namespace, name = table_namespace(topic.namespace), table_name(topic.plain_name, kind)
         table_id = self._random.token(16)
-        folder = self._catalog.folder_of(topic.namespace, name, table_id, TOPIC_SUFFIX)
+        folder = self._catalog.folder_of(namespace, name, table_id, TOPIC_SUFFIX)
         metadata = await asyncio.to_thread(
             table_metadata.of_topic, kind, columns, table_id, folder, topic.name
         )
-        await self._catalog.create_with(topic.namespace, name, table_id, topic.topic_id, kind, metadata)
+        await self._catalog.create_with(namespace, name, table_id, topic.topic_id, kind, metadata)
 
     async def _widen(self, table: Table, columns: list[Column]) -> None:
         """Add the columns to a table that were declared since it was created."""
@@ -317,7 +317,7 @@ class TopicTables:
         return TableStatus(
             topic.config.table,
             topic.name,
-            f"{table.namespace}.{table.name}",
+            f"{table.namespace.replace(LEVELS, '.')}.{table.name}",
             table.location,
             columns,
             declaration.delta,

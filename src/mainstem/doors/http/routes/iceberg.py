@@ -36,10 +36,17 @@ from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
-from mainstem.tables.catalog import DEFAULT_NAMESPACE, Catalog, LoadedTable, Table, TableChange, TableName
+from mainstem.tables.catalog import (
+    DEFAULT_NAMESPACE,
+    LEVELS,
+    Catalog,
+    LoadedTable,
+    Table,
+    TableChange,
+    TableName,
+    table_namespace,
+)
 from mainstem.tables.table_metadata import TableUpdates
-
-LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
 
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -142,42 +149,43 @@ async def list_namespaces(request: HttpRequest) -> Response:
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
-        catalog.properties(parent)
+        catalog.properties(_stored(request, parent.split(LEVELS)))
     depth = len(parent.split(LEVELS)) + 1 if parent else 1
-    inside = {
-        tuple(name.split(LEVELS)[:depth])
-        for name in catalog.namespaces()
-        if (not parent or name.startswith(parent + LEVELS)) and _sees_namespace(request, name)
-    }
+    inside = set()
+    for stored in catalog.namespaces():
+        levels = _levels(request, stored)
+        name = LEVELS.join(levels)
+        if levels and (not parent or name.startswith(parent + LEVELS)) and _sees_namespace(request, stored):
+            inside.add(tuple(levels[:depth]))
     return reply(NamespaceList(sorted(inside)))
 
 
 async def create_namespace(request: HttpRequest) -> Response:
     """Create a namespace."""
     body = request.json(_namespace_body)
-    _require_namespace(request, Operation.CREATE, _joined(body.namespace))
-    await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
+    _require_namespace(request, Operation.CREATE, _stored(request, body.namespace))
+    await request.broker.catalog.create_namespace(_stored(request, body.namespace), body.properties)
     return reply(NamespaceDescription(body.namespace, body.properties))
 
 
 async def get_namespace(request: HttpRequest) -> Response:
     """Get the properties of a namespace."""
-    namespace = request.parameters["namespace"]
+    namespace = _namespace(request)
     _require_sight(request, namespace)
     properties = request.broker.catalog.properties(namespace)
-    return reply(NamespaceDescription(namespace.split(LEVELS), properties))
+    return reply(NamespaceDescription(_levels(request, namespace), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
     """Check whether a namespace exists."""
-    _require_sight(request, request.parameters["namespace"])
-    request.broker.catalog.properties(request.parameters["namespace"])
+    _require_sight(request, _namespace(request))
+    request.broker.catalog.properties(_namespace(request))
     return _done()
 
 
 async def drop_namespace(request: HttpRequest) -> Response:
     """Delete a namespace without tables."""
-    namespace = request.parameters["namespace"]
+    namespace = _namespace(request)
     _require_namespace(request, Operation.DELETE, namespace)
     await request.broker.catalog.drop_namespace(namespace)
     return _done()
@@ -186,17 +194,17 @@ async def drop_namespace(request: HttpRequest) -> Response:
 async def post_properties(request: HttpRequest) -> Response:
     """Set and remove properties of a namespace."""
     body = request.json(_properties_body)
-    _require_namespace(request, Operation.ALTER, request.parameters["namespace"])
+    _require_namespace(request, Operation.ALTER, _namespace(request))
     updated, removed, missing = await request.broker.catalog.change_properties(
-        request.parameters["namespace"], body.updates, body.removals
+        _namespace(request), body.updates, body.removals
     )
     return reply(PropertiesChanged(updated, removed, missing))
 
 
 async def list_tables(request: HttpRequest) -> Response:
     """List the tables of a namespace."""
-    namespace = request.parameters["namespace"]
-    levels = namespace.split(LEVELS)
+    namespace = _namespace(request)
+    levels = _levels(request, namespace)
     tables = request.broker.catalog.tables(namespace)
     shown = [
         table
@@ -210,14 +218,14 @@ async def create_table(request: HttpRequest) -> Response:
     """Create a table, or stage its creation."""
     body = request.json(_body)
     _require(request, Operation.CREATE, str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
+    return _loaded(await request.broker.catalog.create(_namespace(request), body))
 
 
 async def register_table(request: HttpRequest) -> Response:
     """Register a table with existing metadata."""
     body = request.json(_body)
     _require(request, Operation.CREATE, str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
+    return _loaded(await request.broker.catalog.register(_namespace(request), body))
 
 
 async def get_table(request: HttpRequest) -> Response:
@@ -241,10 +249,12 @@ async def drop_table(request: HttpRequest) -> Response:
 async def rename_table(request: HttpRequest) -> Response:
     """Rename a table."""
     body = request.json(_rename_body)
-    source = (_joined(body.source.namespace), body.source.name)
+    source = (_stored(request, body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source), Operation.ALTER)
     _require(request, Operation.CREATE, body.destination.name)
-    await request.broker.catalog.rename(source, (_joined(body.destination.namespace), body.destination.name))
+    await request.broker.catalog.rename(
+        source, (_stored(request, body.destination.namespace), body.destination.name)
+    )
     return _done()
 
 
@@ -267,7 +277,7 @@ async def commit_transaction(request: HttpRequest) -> Response:
     for change in request.json(_transaction_body).table_changes:
         if change.identifier is None:
             raise InvalidInput("every change of a transaction names its table")
-        name = (_joined(change.identifier.namespace), change.identifier.name)
+        name = (_stored(request, change.identifier.namespace), change.identifier.name)
         _check_rights(request, catalog.table(name), Operation.ALTER)
         changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
     await catalog.commit_all(changes)
@@ -276,7 +286,7 @@ async def commit_transaction(request: HttpRequest) -> Response:
 
 def _table_of_path(request: HttpRequest, operation: Operation, *, may_be_new: bool = False) -> TableName:
     """The table of the path. Raises Refusal 403 unless the client may do this to it."""
-    name = (request.parameters["namespace"], request.parameters["table"])
+    name = (_namespace(request), request.parameters["table"])
     try:
         _check_rights(request, request.broker.catalog.table(name), operation)
     except (TableNotFound, NamespaceNotFound):
@@ -328,6 +338,41 @@ def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
 def _shown(namespace: str) -> str:
     """A namespace as access rules write it."""
     return namespace.replace(LEVELS, ".")
+
+
+# Namespaces of a bound client: `default` holds the tables of its topics, and the others are below it
+
+
+def _namespace(request: HttpRequest) -> str:
+    """The namespace of the path, as it is stored."""
+    return _stored(request, request.parameters["namespace"].split(LEVELS))
+
+
+def _stored(request: HttpRequest, levels: list[str]) -> str:
+    namespace, view = _joined(levels), request.view
+    if view is None:
+        return namespace
+    if view.namespace == DEFAULT_NAMESPACE:
+        if namespace != DEFAULT_NAMESPACE and request.broker.catalog.of_topics(namespace):
+            raise NamespaceNotFound(namespace)
+        return namespace
+    base = table_namespace(view.namespace)
+    return base if namespace == DEFAULT_NAMESPACE else base + LEVELS + namespace
+
+
+def _levels(request: HttpRequest, stored: str) -> list[str]:
+    """The levels of a namespace as the client knows them; none if it cannot see it."""
+    view = request.view
+    if view is None:
+        return stored.split(LEVELS)
+    if view.namespace == DEFAULT_NAMESPACE:
+        hidden = stored != DEFAULT_NAMESPACE and request.broker.catalog.of_topics(stored)
+        return [] if hidden else stored.split(LEVELS)
+    base = table_namespace(view.namespace)
+    if stored == base:
+        return [DEFAULT_NAMESPACE]
+    inside = stored.startswith(base + LEVELS) and not request.broker.catalog.of_topics(stored)
+    return stored.removeprefix(base + LEVELS).split(LEVELS) if inside else []
 
 
 def _joined(levels: list[str]) -> str:

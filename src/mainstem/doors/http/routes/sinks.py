@@ -16,6 +16,7 @@ from mainstem.api.sinks import (
     SinkTask,
     SinkTaskBody,
 )
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -29,6 +30,8 @@ _run = msgspec.json.Decoder(SinkRunBody)
 
 def _query(request: HttpRequest, name: str) -> str:
     """The name under which a query is stored. A client that may not write its transactional id has names of its own."""
+    if request.view is not None:
+        name = request.view.id(name).replace("/", ID_SEPARATOR)
     if request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return name
     return f"{request.principal.name}/{name}"

@@ -22,7 +22,7 @@ from mainstem.api.topics import (
     TopicListing,
 )
 from mainstem.broker.broker import Broker
-from mainstem.broker.namespaces import shown_id, split
+from mainstem.broker.namespaces import shown_id, split, within
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
 from mainstem.broker.topics.service import Topic, TopicConfig
@@ -79,8 +79,9 @@ def check_dead_letter(request: HttpRequest, topic: str, body: TopicConfigBody) -
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
     if name in (topic, split(topic)[1]) and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
-    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
-        request.require_topic(name, Operation.WRITE)
+    target = within(split(topic)[0], name)
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, target):
+        request.require_topic(target, Operation.WRITE)
 
 
 async def put_topic(request: HttpRequest) -> Response:
