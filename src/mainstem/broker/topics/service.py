@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
 from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
