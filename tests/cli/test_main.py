@@ -48,6 +48,8 @@ _DOES = (
     "router create",
     "router delete",
     "lake run",
+    "rate set",
+    "rate remove",
     "pipeline run",
     "replay",
     "restore",

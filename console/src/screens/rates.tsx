@@ -38,7 +38,7 @@ export function Rates() {
       <Settled of={polled} rows={8}>
         {({ rates }) =>
           rates.length === 0 ? (
-            <Empty title="There are no rates" commands={["mainstem rate set --group billing --consume-bytes 1000000"]}>
+            <Empty title="No rates are set" commands={["mainstem rate set --group billing --consume-bytes 1000000"]}>
               A rate limits what a user, a client id, a consumer group or a namespace writes and reads a second.
             </Empty>
           ) : (
@@ -85,7 +85,7 @@ export function Rates() {
             polled.reload();
           }}
         >
-          <p>Nothing limits it any more, unless a default does.</p>
+          <p>The limits end at once. A default may still apply.</p>
         </Dialog>
       )}
     </section>

@@ -35,6 +35,7 @@ async def publish_allowed(request: HttpRequest, topic: str) -> None:
     limiter = request.broker.rates.producing(request.principal, _namespace(request, topic))
     if limiter is not None:
         request.waited_to_publish = True
+        await asyncio.sleep(0)  # the write before begins, and is counted
         await _wait(request, _checked(limiter, "producer_rate"))
 
 

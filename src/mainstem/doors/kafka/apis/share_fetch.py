@@ -92,7 +92,7 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
 
 
 def _charged(call: Call, group: str, found: _Found) -> int:
-    """Count what a member gets. Returns for how many milliseconds it is to be throttled."""
+    """Count what a member gets. Returns for how many milliseconds to throttle it."""
     held_ms = 0
     for place, one in found.items():
         limiter = _limiter(call, group, place)
