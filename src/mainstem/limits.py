@@ -10,6 +10,7 @@ GIB = 1 << 30
 NAME_CHARS_MAX = 255
 PARTITIONS_PER_TOPIC_MAX = 10_000
 TOPICS_MAX = 100_000
+NAMESPACES_MAX = 10_000
 NAMESPACE_WORD_CHARS_MAX = 64  # a namespace is one or two words
 NAMESPACE_PRINCIPALS_MAX = 1_000  # that one namespace admits
 STREAMS_MAX = (1 << 32) - 1  # stream numbers ever handed out; a slice row holds 32 bits

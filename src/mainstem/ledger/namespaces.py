@@ -28,7 +28,6 @@ from mainstem.errors import (
 )
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
-from mainstem.ledger.tables import NAMESPACES_MAX
 
 DEFAULT = "default"
 ID_SEPARATOR = "\x1f"
@@ -192,7 +191,7 @@ class Namespaces(Section[list[TopicNamespace]]):
         if isinstance(command, AddNamespace):
             if name in self:
                 return NamespaceExists(name)
-            full = self._namespaces.refusal(name, NAMESPACES_MAX, "namespaces")
+            full = self._namespaces.refusal(name, limits.NAMESPACES_MAX, "namespaces")
             return bad_namespace(name) or full or _bad_policies(command.policies)
         return _bad_policies(command.policies) if name in self else NamespaceNotFound(name)
 

@@ -36,7 +36,6 @@ from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
-NAMESPACES_MAX = 10_000
 NAMESPACE_CHARS_MAX = 2_048  # all levels together
 TABLES_MAX = 100_000
 NAMESPACE_PROPERTIES_CHARS_MAX = 64 * limits.KIB  # of one namespace, names and values
@@ -230,7 +229,7 @@ class Tables(Section[TablesState]):
             return refusal
         if self.properties(command.namespace) is not None:
             return NamespaceExists(command.namespace)
-        full = self._namespaces.refusal(command.namespace, NAMESPACES_MAX, "namespaces")
+        full = self._namespaces.refusal(command.namespace, limits.NAMESPACES_MAX, "namespaces")
         if full is not None:
             return full
         self._put_namespace(command.namespace, dict(command.properties))
