@@ -158,3 +158,19 @@ def test_the_text_door_takes_full_names_and_a_bound_one_plain_names(tmp_path: Pa
             assert [row["topic"] for row in http.get("/v0/topics").json()["topics"]] == ["orders"]
             assert http.get("/v0/topics?namespace=other").status_code == 403
             assert http.put("/v0/namespaces/other", json={}).status_code == 403
+
+
+def test_principals_that_a_namespace_does_not_list_cannot_use_it(
+    http: httpx.Client, server: ServerProcess
+) -> None:
+    http.put("/v0/namespaces/closed", json={}).raise_for_status()
+    assert write(http, "/v0/topics/closed%2Fa", 1).status_code == 201
+    http.put("/v0/namespaces/closed", json={"principals": ["User:alice"]}).raise_for_status()
+    assert write(http, "/v0/topics/closed%2Fa", 1).status_code == 403
+    assert http.get("/v0/topics/a?namespace=closed").status_code == 403
+    assert "closed/a" not in http.get("/v0/topics").text
+    assert write(http, "/v0/topics/open", 1).status_code == 201
+    with Text(server) as text:
+        assert text.ask("PUT closed/a x") == "ERR forbidden"
+    http.put("/v0/namespaces/closed", json={"principals": []}).raise_for_status()
+    assert write(http, "/v0/topics/closed%2Fa", 1).status_code == 200

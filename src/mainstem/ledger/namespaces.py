@@ -124,6 +124,8 @@ class Namespaces(Section[list[TopicNamespace]]):
         self._topics: Counter[str] = Counter()  # follows from the topics
         self._partitions: Counter[str] = Counter()
         self.byte_limits: dict[str, int] = {}  # of the namespaces that have one
+        self.admitted: dict[str, frozenset[str]] = {}  # principals, of the namespaces that list some
+        self.changes = 0  # in this process
 
     def __len__(self) -> int:
         return len(self._namespaces) + (DEFAULT not in self._namespaces)
@@ -223,6 +225,8 @@ class Namespaces(Section[list[TopicNamespace]]):
             return refusal
         removed = self._namespaces.pop(command.name)
         self.byte_limits.pop(command.name, None)
+        self.admitted.pop(command.name, None)
+        self.changes += 1
         return removed or _UNCHANGED_DEFAULT
 
     def _bad_removal(self, name: str) -> InvalidInput | NamespaceNotFound | NamespaceInUse | None:
@@ -239,6 +243,11 @@ class Namespaces(Section[list[TopicNamespace]]):
             self.byte_limits[namespace.name] = namespace.policies.bytes_max
         else:
             self.byte_limits.pop(namespace.name, None)
+        if namespace.policies.principals:
+            self.admitted[namespace.name] = frozenset(namespace.policies.principals)
+        else:
+            self.admitted.pop(namespace.name, None)
+        self.changes += 1
         return namespace
 
     # State as a whole

@@ -26,6 +26,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
+from mainstem.ledger.namespaces import Namespaces, split
 
 __all__ = [
     "ALLOW",
@@ -54,6 +55,8 @@ _KINDS = {
     ResourceType.TABLE: (ResourceType.TABLE, ResourceType.TOPIC),
 }
 
+_NOT_IN_NAMESPACES = (ResourceType.CLUSTER, ResourceType.NAMESPACE)
+
 _Asked = tuple[Principal, str, Operation, ResourceType, str]
 
 
@@ -70,7 +73,10 @@ class RuleSource(Protocol):
 class Access:
     """Decides by the current rules for every door; caches decisions until a rule or an API key changes."""
 
-    def __init__(self, source: RuleSource, options: AccessOptions) -> None:
+    def __init__(
+        self, source: RuleSource, options: AccessOptions, namespaces: Namespaces | None = None
+    ) -> None:
+        self.namespaces = namespaces
         self._source = source
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
@@ -87,7 +93,8 @@ class Access:
     @property
     def state(self) -> int:
         """Grows whenever a rule or an API key is added, changed or deleted."""
-        return self._source.access_rules.changes + self._source.api_keys.changes
+        changes = self._source.access_rules.changes + self._source.api_keys.changes
+        return changes if self.namespaces is None else changes + self.namespaces.changes
 
     @property
     def restricted(self) -> bool:
@@ -102,15 +109,32 @@ class Access:
 
     def open_to(self, principal: Principal) -> bool:
         """Whether this client may do everything, without a look at any rule."""
+        if self.namespaces is not None and self.namespaces.admitted:
+            return principal.name in self._super_users and not principal.key_id
+        return self._unchecked(principal)
+
+    def _unchecked(self, principal: Principal) -> bool:
         if principal.grants or principal.key_id:
             return False
         return principal.name in self._super_users or not self.enforced
+
+    def _admits(self, principal: Principal, kind: ResourceType, name: str) -> bool:
+        """Whether the namespace of a resource admits the principal."""
+        if self.namespaces is None or kind in _NOT_IN_NAMESPACES or principal.name in self._super_users:
+            return True
+        allowed = self.namespaces.admitted.get(split(name)[0])
+        return allowed is None or principal.name in allowed
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool:
         if self.open_to(principal):
             return True
+        if self.namespaces is not None and self.namespaces.admitted:
+            if not self._admits(principal, kind, name):
+                return False
+            if self._unchecked(principal):
+                return True
         self._renew()
         asked = principal, host, operation, kind, name
         decision = self._decided.get(asked)
@@ -123,7 +147,7 @@ class Access:
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the operation is allowed on any resource of this type."""
-        if self.open_to(principal):
+        if self._unchecked(principal):
             return True
         if principal.key_id and principal.key_id not in self._source.api_keys:
             return False
