@@ -157,6 +157,8 @@ def test_the_text_door_takes_full_names_and_a_bound_one_plain_names(tmp_path: Pa
         with httpx.Client(base_url=f"http://{server.address('http')}") as http:
             assert [row["topic"] for row in http.get("/v0/topics").json()["topics"]] == ["orders"]
             assert http.get("/v0/topics?namespace=other").status_code == 403
+            assert http.get("/v0/metrics").status_code == 200
+            assert "acme" not in http.get("/v0/metrics").text
             assert http.put("/v0/namespaces/other", json={}).status_code == 403
 
 
