@@ -45,12 +45,14 @@ class Call:
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
-        return self.context.access.allows(self.principal, self.host, operation, kind, name)
+        access = self.context.access
+        return not self.restricted or access.allows(self.principal, self.host, operation, kind, name)
 
     @property
     def restricted(self) -> bool:
         """Whether rules decide what this client may do."""
-        return not self.context.access.open_to(self.principal)
+        access, principal = self.context.access, self.principal
+        return (access.enforced or bool(principal.grants)) and not access.open_to(principal)
 
     def meter(self, quota: str) -> Meter | None:
         """What counts the bytes this client moves; None: no quota holds for it."""
