@@ -114,7 +114,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
         gc.freeze()  # what is loaded by now stays: full collections need not traverse it, 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
         _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
-        lake = _lake(config, ports, lake_key)
+        lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
         if sharing is not None and sharing.failure is not None:
@@ -218,17 +218,19 @@ def _http_door(config: Config, broker: Broker) -> HttpDoor:
     )
 
 
-def _lake(config: Config, ports: dict[str, str], api_key: str) -> LakeChild | None:
+async def _lake(config: Config, http: Door | None, ports: dict[str, str], api_key: str) -> LakeChild | None:
     """Start the lake's driver, if it is enabled."""
     if not config.lake:
         return None
-    if config.http is None or config.tls_cert is not None:
+    if not isinstance(http, HttpDoor):
         _log.warning(
             "lake disabled",
-            message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` separately instead",
+            message="--lake needs the HTTP door; start `mainstem lake run --url …` separately instead",
         )
         return None
-    lake = LakeChild(Address.parse(ports["http"]), api_key, config.objects or config.store)
+    # With TLS, the certificate need not name an address of this machine: the driver gets a port of its own.
+    address = Address.parse(ports["http"]) if config.tls_cert is None else await http.listen_inside()
+    lake = LakeChild(address, api_key, config.objects or config.store)
     lake.start()
     return lake
 
@@ -265,12 +267,12 @@ def _check_address(config: Config, name: str, door: Door, address: Address) -> N
 
 def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
     """Log which doors ask for credentials, and whether anybody could pass."""
-    restricted = broker.access.restricted
+    if not broker.access.restricted:
+        return
     shown = {
-        name: "authenticated" if door.authenticates else "open to everyone" if restricted else "unrestricted"
-        for name, door in doors.items()
+        name: "authenticated" if door.authenticates else "open to everyone" for name, door in doors.items()
     }
-    _log.info("access", restricted=restricted, rules=broker.access.enforced, **shown)
+    _log.info("access", restricted=True, rules=broker.access.enforced, **shown)
     options = broker.options.access
     if (
         broker.access.enforced

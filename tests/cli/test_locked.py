@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
+from mainstem.address import Address
+from mainstem.broker.access.keys import parse_keys, settings_key
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.testing.server import ServerProcess
+from tests.support.certificates import make_self_signed
+from tests.support.text import TextClient
 
 _OFF = ("--http", "off", "--text", "off", "--kafka", "off")
 
@@ -73,6 +81,39 @@ def test_keys_come_from_standard_input(tmp_path: Path) -> None:
     assert "entry 1 of MAINSTEM_API_KEYS has a scope" in _refused(
         tmp_path, "--api-keys", "-", stdin="k:wrong\n"
     )
+
+
+def test_a_certificate_identifies_an_http_client(tmp_path: Path) -> None:
+    make_self_signed(tmp_path)
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    trust = ssl.create_default_context(cafile=cert)
+    trust.load_cert_chain(cert, key)
+    flags = ("--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-ca", cert)
+    for more, status in ((), 200), (("--kafka-acl", "on"), 403):
+        with ServerProcess(tmp_path / "data", *flags, *more) as server:
+            url = f"https://{server.address('http')}/v0/topics"
+            for http2 in (False, True):
+                with httpx.Client(verify=trust, http2=http2, http1=not http2, timeout=60) as client:
+                    assert client.get(url).status_code == status
+            with TextClient(server.address("text")) as text:
+                assert text.ask("METRICS") == "ERR authentication required"
+
+
+async def test_the_lake_reaches_a_server_with_tls_and_keys(tmp_path: Path) -> None:
+    """The driver's calls: its own port and its own key, which no setting lists."""
+    make_self_signed(tmp_path)
+    inside = settings_key("inside", name="lake")
+    access = AccessOptions(keys=parse_keys("boss"), internal=(inside,))
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", access=access))
+    door = HttpDoor(broker, tls=tls_context(tmp_path / "cert.pem", tmp_path / "key.pem", None))
+    await door.start(Address("127.0.0.1", 0))
+    address = await door.listen_inside()
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client:
+        assert (await client.get("/v0/lake/tables")).status_code == 401
+        headers = {"authorization": "Bearer inside"}
+        assert (await client.get("/v0/lake/tables", headers=headers)).status_code == 200
+    await door.stop(1)
+    await broker.close()
 
 
 def _run(*arguments: str, url: str) -> str:

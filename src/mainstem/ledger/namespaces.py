@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -125,7 +125,7 @@ class Namespaces(Section[list[TopicNamespace]]):
         self._partitions: Counter[str] = Counter()
         self.byte_limits: dict[str, int] = {}  # of the namespaces that have one
         self.admitted: dict[str, frozenset[str]] = {}  # principals, of the namespaces that list some
-        self.changes = 0  # in this process
+        self.on_change: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._namespaces) + (DEFAULT not in self._namespaces)
@@ -226,7 +226,8 @@ class Namespaces(Section[list[TopicNamespace]]):
         removed = self._namespaces.pop(command.name)
         self.byte_limits.pop(command.name, None)
         self.admitted.pop(command.name, None)
-        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
         return removed or _UNCHANGED_DEFAULT
 
     def _bad_removal(self, name: str) -> InvalidInput | NamespaceNotFound | NamespaceInUse | None:
@@ -247,7 +248,8 @@ class Namespaces(Section[list[TopicNamespace]]):
             self.admitted[namespace.name] = frozenset(namespace.policies.principals)
         else:
             self.admitted.pop(namespace.name, None)
-        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
         return namespace
 
     # State as a whole

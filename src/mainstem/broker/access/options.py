@@ -29,12 +29,13 @@ class AccessOptions:
     tokens: TokenVerifier | None = None
     internal: tuple[SettingsKey, ...] = ()  # of the server's own processes; they do not restrict access
     logins: bool = False  # a door asks for passwords, tokens or certificates
+    http_certificates: bool = False  # the HTTP door asks for certificates, which by itself calls for no rules
     rules: str = "auto"  # whether stored rules apply: on, off, or auto, which is where clients authenticate
     super_users: frozenset[str] = frozenset()  # principals that may do everything
 
     @property
     def authenticates(self) -> bool:
-        return bool(self.keys) or self.logins
+        return bool(self.keys) or self.logins or self.http_certificates
 
 
 def access_options(config: Config) -> AccessOptions:
@@ -47,9 +48,8 @@ def access_options(config: Config) -> AccessOptions:
         keys=parse_keys(_listed(config.api_keys, config.api_keys_file)),
         users=tuple(parse_users(_listed(config.kafka_users, config.kafka_users_file))),
         tokens=_tokens(config) if "oauthbearer" in mechanisms or config.oidc_issuer else None,
-        logins=bool(mechanisms or config.oidc_issuer)
-        or config.kafka_tls_ca is not None
-        or config.tls_ca is not None,
+        logins=bool(mechanisms or config.oidc_issuer) or config.kafka_tls_ca is not None,
+        http_certificates=config.tls_ca is not None,
         rules=config.kafka_acl,
         super_users=frozenset(f"User:{name.removeprefix('User:')}" for name in names if name),
     )

@@ -77,35 +77,35 @@ class Access:
         self, source: RuleSource, options: AccessOptions, namespaces: Namespaces | None = None
     ) -> None:
         self.namespaces = namespaces
+        self.admitted = {} if namespaces is None else namespaces.admitted
         self._source = source
+        self.state = 0  # grows with every change of a rule or an API key
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
         self._literal: dict[tuple[int, str], list[AccessRule]] = {}
         self._prefixed: dict[tuple[int, str], list[AccessRule]] = {}
         self.configure(options)
+        source.access_rules.on_change = source.api_keys.on_change = self._refresh
+        if namespaces is not None:
+            namespaces.on_change = self._refresh
 
     def configure(self, options: AccessOptions) -> None:
         """Use other options from now on."""
         self._options = options
         self._super_users = options.super_users
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """A rule or an API key was added, changed or deleted."""
+        options = self._options
+        stored = len(self._source.api_keys) > 0
+        # Plain attributes: every request looks at them.
+        self.state += 1
+        self.restricted = options.authenticates or stored  # clients must authenticate
+        self.enforced = options.rules == "on"  # the stored rules apply
+        if options.rules == "auto":
+            self.enforced = bool(options.keys) or options.logins or stored
         self._decided.clear()
-
-    @property
-    def state(self) -> int:
-        """Grows whenever a rule or an API key is added, changed or deleted."""
-        changes = self._source.access_rules.changes + self._source.api_keys.changes
-        return changes if self.namespaces is None else changes + self.namespaces.changes
-
-    @property
-    def restricted(self) -> bool:
-        """Whether clients must authenticate: the settings name a way to, or API keys are stored."""
-        return self._options.authenticates or len(self._source.api_keys) > 0
-
-    @property
-    def enforced(self) -> bool:
-        """Whether the stored rules apply."""
-        rules = self._options.rules
-        return rules == "on" or (rules == "auto" and self.restricted)
 
     def open_to(self, principal: Principal) -> bool:
         """Whether this client may do everything, without a look at any rule."""
@@ -186,8 +186,7 @@ class Access:
 
     def _renew(self) -> None:
         rules = self._source.access_rules
-        state = self.state
-        if state == self._state:
+        if self.state == self._state:
             return
         literal: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
         prefixed: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
@@ -196,7 +195,7 @@ class Access:
             table[rule.resource_type, rule.resource_name].append(rule)
         self._literal, self._prefixed = dict(literal), dict(prefixed)
         self._decided.clear()
-        self._state = state
+        self._state = self.state
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:
         for each in _KINDS.get(kind, (kind,)):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import ssl
+from functools import partial
 from pathlib import Path
 
 from uvicorn import Config
@@ -52,6 +53,7 @@ class HttpDoor:
         self._tls = tls
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._inside: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log what clients do wrong
@@ -85,8 +87,9 @@ class HttpDoor:
         )
         config.load()
         loop = asyncio.get_running_loop()
+        self._protocol = partial(self._connected, config, app)
         self._server = await loop.create_server(
-            lambda: self._connected(config, app),
+            self._protocol,
             address.host,
             address.port,
             backlog=_BACKLOG,
@@ -94,6 +97,14 @@ class HttpDoor:
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()
+        return Address(host, port)
+
+    async def listen_inside(self) -> Address:
+        """Listen without TLS on a loopback port, for this server's own processes. They need credentials as anybody."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._protocol, "127.0.0.1", 0)
+        self._inside = server
+        host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
 
     def _connected(self, config: Config, app: App) -> HttpConnection:
@@ -111,6 +122,8 @@ class HttpDoor:
         if self._server is None:
             return 0
         self._server.close()
+        if self._inside is not None:
+            self._inside.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
         await self.context.live.shut_down()

@@ -60,7 +60,7 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
     try:
         anonymous = not context.clients.required
         context.origins.check("GET", headers, anonymous=anonymous, socket=True)
-        client = await context.clients.find(headers.get(b"authorization"))
+        client = await context.clients.find(headers.get(b"authorization"), scope.get("client"))
         if client is None:
             raise unauthorized()
         if scope["raw_path"] != PATH:

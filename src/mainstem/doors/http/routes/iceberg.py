@@ -314,7 +314,7 @@ def _require_sight(request: HttpRequest, namespace: str) -> None:
 
 
 def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
-    """By a rule about it or about a table in it. The namespace of the topics' tables is no secret."""
+    """By a rule about it or about a table in it. Everybody sees the namespace of the topics' tables."""
     if namespace == DEFAULT_NAMESPACE or request.may(
         Operation.DESCRIBE, ResourceType.NAMESPACE, _shown(namespace)
     ):

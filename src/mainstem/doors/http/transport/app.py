@@ -181,7 +181,7 @@ class _Exchange:
                 return clients.everyone()
             if authorization is None and route.streams:
                 authorization = self._token()
-        client = await clients.find(authorization)
+        client = await clients.find(authorization, self._scope.get("client"))
         if client is None:
             raise unauthorized()
         return client

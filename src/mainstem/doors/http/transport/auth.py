@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+from typing import Any
 
+from mainstem.broker.access.certificates import by_certificate
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.broker import Broker
 from mainstem.errors import Unauthorized
@@ -30,6 +33,9 @@ class HttpClients:
         self._authentication = broker.authentication
         self._now_ms = broker.clock.now_ms
         self._insecure = insecure
+        self._certified: dict[
+            tuple[Any, ...], tuple[Principal, asyncio.Transport]
+        ] = {}  # by the client's address
         self._clients: dict[bytes, HttpClient] = {}  # those with something under way, and some that had
         self._everyone = HttpClient(ANONYMOUS)
         self._unrestricted = HttpClient(UNRESTRICTED)
@@ -43,13 +49,25 @@ class HttpClients:
         """Who asks without credentials, where none are needed."""
         return self._unrestricted if self._insecure and self._access.restricted else self._everyone
 
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Note the certificate of a new connection, if it has one."""
+        principal = by_certificate(transport.get_extra_info("peercert"))
+        if principal is None:
+            return
+        if len(self._certified) >= _CLIENTS_KEPT:
+            open_still = {key: one for key, one in self._certified.items() if not one[1].is_closing()}
+            self._certified = open_still
+        self._certified[tuple(transport.get_extra_info("peername")[:2])] = principal, transport
+
     async def find(
-        self, authorization: bytes | None, certified: Principal | None = None
+        self, authorization: bytes | None, address: tuple[Any, ...] | None = None
     ) -> HttpClient | None:
-        """Who sends this Authorization header, or presented this certificate. None: nobody that is known."""
+        """Who sends this Authorization header, or presented a certificate on the connection from this address, which
+        suffices unless API keys exist. None: nobody that is known."""
         if authorization is None:
-            if certified is not None:
-                return self._of(certified)
+            certified = self._certified.get(tuple(address[:2])) if address else None
+            if certified is not None and not self._authentication.has_keys:
+                return self._of(certified[0])
             return None if self.required else self.everyone()
         principal = await self._principal(authorization)
         if principal is None:

@@ -40,6 +40,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._head_since = self.loop.time()
+        self._app.context.clients.connected(transport)
         if len(self.connections) > limits.HTTP_CONNECTIONS_MAX:
             transport.abort()
 

@@ -27,7 +27,7 @@ class OriginPolicy:
     def of(cls, config: Config) -> OriginPolicy:
         names = _words(config.allowed_hosts)
         if config.insecure or config.allow_insecure_no_auth:
-            names.add(_ANY)  # the operator lets in whoever reaches the server
+            names.add(_ANY)  # the operator lets in everyone who reaches the server
         for address in (config.http, config.http_advertise, config.kafka_advertise):
             if address is not None:
                 names.add(address.host.lower())

@@ -163,7 +163,7 @@ class _Produce:
         topics: list[_TopicParts],
         reply: Reply,
         throttle_ms: int,
-        rights: ProducerRights,
+        rights: ProducerRights | None,
     ) -> None:
         self._call = call
         self._broker = call.context.broker
@@ -293,7 +293,9 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
     throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    rights = call.context.broker.producer_rights(call.principal, call.host, transactional_id)
+    # Without rules all clients are the same to the broker, and so are their producers.
+    broker = call.context.broker
+    rights = broker.producer_rights(call.principal, call.host, transactional_id) if restricted else None
     work = _Produce(call, transactional_id, acks, topics, reply, throttle_ms, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
@@ -316,7 +318,7 @@ def _lone_batch_matcher(
     body: memoryview,
     transactional_id: str | None,
     topics: list[_TopicParts],
-    rights: ProducerRights,
+    rights: ProducerRights | None,
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.broker.access.principal import ANONYMOUS, Principal
-from mainstem.doors.kafka.security.certificates import subject_of
+from mainstem.broker.access.certificates import by_certificate
+from mainstem.broker.access.principal import Principal
 from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
@@ -167,10 +167,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
-        certificate = transport.get_extra_info("peercert")
-        if certificate:
-            subject = subject_of(certificate)
-            self.principal = ANONYMOUS if subject is None else Principal(f"User:{subject}")
+        self.principal = by_certificate(transport.get_extra_info("peercert")) or self.principal
         if not self._connections.admit(self):
             self.closed = True
             self._transport.abort()
