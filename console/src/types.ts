@@ -451,6 +451,52 @@ export interface NackResult {
   performance: Performance;
 }
 
+export interface NamespaceConfigured {
+  created: boolean;
+  namespace: NamespaceReport;
+  performance: Performance;
+}
+
+export interface NamespaceDeletion {
+  namespace: string;
+  topics_deleted: number;
+  performance: Performance;
+}
+
+export interface NamespaceDescriptionBody {
+  retention_ms?: number | null;
+  retention_bytes?: number | null;
+  ttl_ms?: number | null;
+  durability?: "ephemeral" | "memory" | "disk" | "fsync" | null;
+  partitions?: number | null;
+  principals?: string[];
+  topics_max?: number;
+  partitions_max?: number;
+  bytes_max?: number;
+}
+
+export interface NamespaceReport {
+  namespace: string;
+  retention_ms: number | null;
+  retention_bytes: number | null;
+  ttl_ms: number | null;
+  durability: "ephemeral" | "memory" | "disk" | "fsync" | null;
+  partitions: number | null;
+  principals: string[];
+  topics_max: number;
+  partitions_max: number;
+  bytes_max: number;
+  topics_total: number;
+  partitions_total: number;
+  bytes_total: number;
+  created_ms: number;
+}
+
+export interface NamespaceReports {
+  namespaces: NamespaceReport[];
+  performance: Performance;
+}
+
 export interface OffsetReset {
   topic: string;
   partition: number;

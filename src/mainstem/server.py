@@ -270,12 +270,12 @@ def _check_address(config: Config, name: str, door: Door, address: Address) -> N
 
 def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
     """Log which doors ask for credentials, and whether anybody could pass."""
-    restricted = broker.access.restricted
+    if not broker.access.restricted:
+        return
     shown = {
-        name: "authenticated" if door.authenticates else "open to everyone" if restricted else "unrestricted"
-        for name, door in doors.items()
+        name: "authenticated" if door.authenticates else "open to everyone" for name, door in doors.items()
     }
-    _log.info("access", restricted=restricted, rules=broker.access.enforced, **shown)
+    _log.info("access", restricted=True, rules=broker.access.enforced, **shown)
     options = broker.options.access
     if (
         broker.access.enforced

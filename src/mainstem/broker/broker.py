@@ -140,7 +140,7 @@ class Broker:
         )
         self.reads = Reads(log, self.streams)
         self.security = Security(log)
-        self.access = Access(self.security, options.access)
+        self.access = Access(self.security, options.access, log.ledger.namespaces)
         self.administration = AccessAdministration(self.security, options.access, clock)
         self.authentication = Authentication(self.security, options.access, clock)
         self.rates = RateService(log, clock)

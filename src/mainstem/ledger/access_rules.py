@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -57,6 +57,7 @@ class AccessRules(Section[list[AccessRule]]):
     def __init__(self) -> None:
         self._rules: Keyed[AccessRule, AccessRule] = Keyed(fields_hash("access rule"))
         self.changes = 0  # in this process
+        self.on_change: Callable[[], None] | None = None
 
     def __iter__(self) -> Iterator[AccessRule]:
         """Sorted."""
@@ -76,14 +77,19 @@ class AccessRules(Section[list[AccessRule]]):
             return LimitReached(f"there may be at most {ACCESS_RULES_MAX} access rules")
         for rule in added:
             self._rules.put(rule, rule)
-        self.changes += 1
+        self._note_change()
         return AccessRulesChanged(tuple(sorted(added)))
 
     @applies(DeleteAccessRules)
     def delete(self, command: DeleteAccessRules, now: Moment) -> AccessRulesChanged:
         removed = {rule for rule in command.rules if self._rules.pop(rule) is not None}
-        self.changes += 1
+        self._note_change()
         return AccessRulesChanged(tuple(sorted(removed)))
+
+    def _note_change(self) -> None:
+        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
 
     @property
     def digest(self) -> int:

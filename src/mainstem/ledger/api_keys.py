@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from mainstem import limits
@@ -56,6 +58,7 @@ class ApiKeys(Section[list[StoredApiKey]]):
     def __init__(self) -> None:
         self._keys: Keyed[str, StoredApiKey] = Keyed(fields_hash("api key"))
         self.changes = 0  # in this process
+        self.on_change: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -82,7 +85,7 @@ class ApiKeys(Section[list[StoredApiKey]]):
         if full is not None:
             return full
         self._keys.put(key.id, key)
-        self.changes += 1
+        self._note_change()
         return key
 
     @applies(RotateApiKey)
@@ -97,14 +100,19 @@ class ApiKeys(Section[list[StoredApiKey]]):
         if wrong is not None:
             return InvalidInput(wrong)
         self._keys.put(key.id, rotated)
-        self.changes += 1
+        self._note_change()
         return rotated
 
     @applies(DeleteApiKey)
     def delete(self, command: DeleteApiKey, now: Moment) -> StoredApiKey | ApiKeyNotFound:
         removed = self._keys.pop(command.id)
-        self.changes += 1
+        self._note_change()
         return removed if removed is not None else ApiKeyNotFound(command.id)
+
+    def _note_change(self) -> None:
+        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
 
     @property
     def digest(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -124,6 +124,8 @@ class Namespaces(Section[list[TopicNamespace]]):
         self._topics: Counter[str] = Counter()  # follows from the topics
         self._partitions: Counter[str] = Counter()
         self.byte_limits: dict[str, int] = {}  # of the namespaces that have one
+        self.admitted: dict[str, frozenset[str]] = {}  # principals, of the namespaces that list some
+        self.on_change: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._namespaces) + (DEFAULT not in self._namespaces)
@@ -223,6 +225,9 @@ class Namespaces(Section[list[TopicNamespace]]):
             return refusal
         removed = self._namespaces.pop(command.name)
         self.byte_limits.pop(command.name, None)
+        self.admitted.pop(command.name, None)
+        if self.on_change is not None:
+            self.on_change()
         return removed or _UNCHANGED_DEFAULT
 
     def _bad_removal(self, name: str) -> InvalidInput | NamespaceNotFound | NamespaceInUse | None:
@@ -239,6 +244,12 @@ class Namespaces(Section[list[TopicNamespace]]):
             self.byte_limits[namespace.name] = namespace.policies.bytes_max
         else:
             self.byte_limits.pop(namespace.name, None)
+        if namespace.policies.principals:
+            self.admitted[namespace.name] = frozenset(namespace.policies.principals)
+        else:
+            self.admitted.pop(namespace.name, None)
+        if self.on_change is not None:
+            self.on_change()
         return namespace
 
     # State as a whole

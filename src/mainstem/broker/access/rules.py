@@ -27,6 +27,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
+from mainstem.ledger.namespaces import Namespaces, split
 
 __all__ = [
     "ALLOW",
@@ -58,6 +59,8 @@ _KINDS = {
 _TOPICS = (ResourceType.TOPIC, ResourceType.QUEUE, ResourceType.TABLE)
 _READING = (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 
+_NOT_IN_NAMESPACES = (ResourceType.CLUSTER, ResourceType.NAMESPACE)
+
 _Asked = tuple[Principal, str, Operation, ResourceType, str]
 
 
@@ -74,49 +77,68 @@ class RuleSource(Protocol):
 class Access:
     """Decides by the current rules for every door; caches decisions until a rule or an API key changes."""
 
-    def __init__(self, source: RuleSource, options: AccessOptions) -> None:
+    def __init__(
+        self, source: RuleSource, options: AccessOptions, namespaces: Namespaces | None = None
+    ) -> None:
+        self.namespaces = namespaces
+        self.admitted = {} if namespaces is None else namespaces.admitted
         self._source = source
+        self.state = 0  # grows with every change of a rule or an API key
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
         self._literal: dict[tuple[int, str], list[AccessRule]] = {}
         self._prefixed: dict[tuple[int, str], list[AccessRule]] = {}
         self.configure(options)
+        source.access_rules.on_change = source.api_keys.on_change = self._refresh
+        if namespaces is not None:
+            namespaces.on_change = self._refresh
 
     def configure(self, options: AccessOptions) -> None:
         """Use other options from now on."""
         self._options = options
         self._super_users = options.super_users
-        self._decided.clear()
+        self._refresh()
 
-    @property
-    def state(self) -> int:
-        """Grows whenever a rule or an API key is added, changed or deleted."""
-        return self._source.access_rules.changes + self._source.api_keys.changes
-
-    @property
-    def restricted(self) -> bool:
-        """Whether clients must authenticate: the settings name a way to, or API keys are stored."""
-        return self._options.authenticates or len(self._source.api_keys) > 0
-
-    @property
-    def enforced(self) -> bool:
-        """Whether the stored rules apply."""
+    def _refresh(self) -> None:
+        """A rule or an API key was added, changed or deleted."""
         options = self._options
-        if options.rules != "auto":
-            return options.rules == "on"
-        return bool(options.keys) or options.logins or len(self._source.api_keys) > 0
+        stored = len(self._source.api_keys) > 0
+        # Plain attributes: every request looks at them.
+        self.state += 1
+        self.restricted = options.authenticates or stored  # clients must authenticate
+        self.enforced = options.rules == "on"  # the stored rules apply
+        if options.rules == "auto":
+            self.enforced = bool(options.keys) or options.logins or stored
+        self._decided.clear()
 
     def open_to(self, principal: Principal) -> bool:
         """Whether this client may do everything, without a look at any rule."""
+        if self.namespaces is not None and self.namespaces.admitted:
+            return principal.name in self._super_users and not principal.key_id
+        return self._unchecked(principal)
+
+    def _unchecked(self, principal: Principal) -> bool:
         if principal.grants or principal.key_id:
             return False
         return principal.name in self._super_users or not self.enforced
+
+    def _admits(self, principal: Principal, kind: ResourceType, name: str) -> bool:
+        """Whether the namespace of a resource admits the principal."""
+        if self.namespaces is None or kind in _NOT_IN_NAMESPACES or principal.name in self._super_users:
+            return True
+        allowed = self.namespaces.admitted.get(split(name)[0])
+        return allowed is None or principal.name in allowed
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool:
         if self.open_to(principal):
             return True
+        if self.namespaces is not None and self.namespaces.admitted:
+            if not self._admits(principal, kind, name):
+                return False
+            if self._unchecked(principal):
+                return True
         self._renew()
         asked = principal, host, operation, kind, name
         decision = self._decided.get(asked)
@@ -129,7 +151,7 @@ class Access:
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the operation is allowed on any resource of this type."""
-        if self.open_to(principal):
+        if self._unchecked(principal):
             return True
         if principal.key_id and principal.key_id not in self._source.api_keys:
             return False
@@ -174,8 +196,7 @@ class Access:
 
     def _renew(self) -> None:
         rules = self._source.access_rules
-        state = self.state
-        if state == self._state:
+        if self.state == self._state:
             return
         literal: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
         prefixed: dict[tuple[int, str], list[AccessRule]] = defaultdict(list)
@@ -184,7 +205,7 @@ class Access:
             table[rule.resource_type, rule.resource_name].append(rule)
         self._literal, self._prefixed = dict(literal), dict(prefixed)
         self._decided.clear()
-        self._state = state
+        self._state = self.state
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:
         for each in _KINDS.get(kind, (kind,)):

@@ -11,6 +11,7 @@ from itertools import islice
 from mainstem import limits
 from mainstem.broker.groups.offsets import OWN_PREFIX
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import shown_id
 from mainstem.log.log import Log
 from mainstem.metrics import Metric, one
 from mainstem.tables.lake import Lake
@@ -57,7 +58,7 @@ def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _by_group(name: str, help: str, values: Iterable[tuple[str, int]]) -> Metric:
-    samples = tuple(((("group", group),), float(value)) for group, value in values)
+    samples = tuple(((("group", shown_id(group)),), float(value)) for group, value in values)
     help = f"{help} Of at most {GROUPS_MEASURED_MAX} groups, those with members first."
     return Metric(f"mainstem_group_{name}", "gauge", help, samples)
 

@@ -21,7 +21,7 @@ async def get_metrics(request: HttpRequest) -> Response:
     found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
-    if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):
+    if request.view is not None or not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):
         found = [metric for metric in found if not _names_resources(metric)]
     if b"application/json" in (request.header(b"accept") or b""):
         return reply({metric.name + metric.suffix: _as_json(metric) for metric in found})

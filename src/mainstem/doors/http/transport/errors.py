@@ -40,7 +40,7 @@ def unauthorized() -> Refusal:
     return Refusal(
         401,
         "unauthorized",
-        "this server needs credentials: send Authorization: Bearer <API key or token>, or Basic <user and password>",
+        "this server needs a key: send it as Authorization: Bearer <key>, or a user and its password as Basic",
         headers=((b"www-authenticate", b'Bearer, Basic realm="mainstem"'),),
     )
 

@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 _TOPICS = {"topic", "topics", "source", "dest", "queue"}
 _IDS = {"group", "router", "transaction", "routers_removed"}
-_NOT_NAMES = {"Publication", "PartRow"}  # their `source` and `sources` are no topics
+_NOT_NAMES = {"Publication", "PartRow"}  # their fields of these names hold something else
 
 current: ContextVar[NamespaceView | None] = ContextVar(
     "current", default=None
 )  # of the request that is served
 
 
-class _ForeignName(Exception):
+class _ForeignResource(Exception):
     """A response names something of another namespace."""
 
 
 @dataclass(frozen=True, slots=True)
-class _NamedFields:
+class _BodyFields:
     topics: tuple[str, ...]
     ids: tuple[str, ...]
     nested: tuple[str, ...]
@@ -41,7 +41,7 @@ class _NamedFields:
 
 
 @cache
-def _fields(kind: Any) -> _NamedFields:
+def _fields(kind: Any) -> _BodyFields:
     topics, ids, nested = [], [], []
     for name, hint in get_type_hints(kind).items():
         if _has_text(hint) and name in _TOPICS and kind.__name__ not in _NOT_NAMES:
@@ -50,7 +50,7 @@ def _fields(kind: Any) -> _NamedFields:
             ids.append(name)
         elif any(not _fields(inner).empty for inner in _structs(hint)):
             nested.append(name)
-    return _NamedFields(tuple(topics), tuple(ids), tuple(nested))
+    return _BodyFields(tuple(topics), tuple(ids), tuple(nested))
 
 
 def _has_text(hint: Any) -> bool:
@@ -103,7 +103,7 @@ def plain(view: NamespaceView, content: T) -> T:
 
 def _known(name: str | None) -> str:
     if name is None:
-        raise _ForeignName
+        raise _ForeignResource
     return name
 
 
@@ -116,7 +116,7 @@ def _each(value: Any, change: Any) -> Any:
         for key, inner in value.items():
             try:
                 kept[change(key) if isinstance(key, str) else key] = inner
-            except _ForeignName:
+            except _ForeignResource:
                 continue
         return kept
     if not isinstance(value, list | tuple):
@@ -125,7 +125,7 @@ def _each(value: Any, change: Any) -> Any:
     for item in value:
         try:
             items.append(change(item))
-        except _ForeignName:
+        except _ForeignResource:
             continue
     return type(value)(items)
 

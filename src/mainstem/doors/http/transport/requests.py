@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SCOPES = {
+    Operation.READ: "read",
+    Operation.DESCRIBE: "read",
+    Operation.WRITE: "write",
+    Operation.DELETE: "delete",
+}
 _TRUE = {"true", "1"}
 _FALSE = {"false", "0"}
 
@@ -149,17 +155,25 @@ class HttpRequest:
         """Raises Refusal 403 unless the access rules allow it."""
         if not self.may(operation, kind, name):
             self.audit(operation.name, kind, name, "denied")
+            self._check_scope(operation, kind)
             raise forbidden(operation, kind, name)
 
     def require_some(self, operation: Operation, kind: ResourceType) -> None:
         """Raises Refusal 403 unless the access rules allow the operation on any resource of this type."""
         if not self.broker.access.allows_some(self.client.principal, self.host, operation, kind):
             self.audit(operation.name, kind, EVERYTHING, "denied")
+            self._check_scope(operation, kind)
+            what = kind.name.lower().replace("_", " ")
+            raise Refusal(403, "forbidden", f"the access rules do not allow {operation.name} on any {what}")
+
+    def _check_scope(self, operation: Operation, kind: ResourceType) -> None:
+        """Raises a Refusal that names the scope, for a key that lacks it whatever the name is."""
+        principal = self.client.principal
+        if principal.grants and not self.broker.access.allows_some(principal, self.host, operation, kind):
+            scope = _SCOPES.get(operation, "admin")
+            what = kind.name.lower().replace("_", " ")
             raise Refusal(
-                403,
-                "forbidden",
-                f"the access rules, or the scopes of this key, do not allow {operation.name} on any "
-                f"{kind.name.lower()}",
+                403, "forbidden", f"this key lacks the scope {scope}: {operation.name} on any {what}"
             )
 
     def audit(self, operation: str, kind: ResourceType, name: str, outcome: Outcome) -> None:

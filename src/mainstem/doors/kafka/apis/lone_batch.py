@@ -67,7 +67,7 @@ class LoneBatches:
         flexible: bool,
         answer: tuple[bytes, bytes],
         joins: str | None,
-        rights: ProducerRights,
+        rights: ProducerRights | None,
         abortable: bool,
     ) -> None:
         """`beginning` and `end`: what stands in the body before the partition's number, and after its records.

@@ -164,7 +164,7 @@ class _Produce:
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
-        rights: ProducerRights,
+        rights: ProducerRights | None,
     ) -> None:
         self._call = call
         self._broker = call.context.broker
@@ -308,7 +308,9 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    rights = call.context.broker.producer_rights(call.principal, call.host, transactional_id)
+    # Without rules all clients are the same to the broker, and so are their producers.
+    broker = call.context.broker
+    rights = broker.producer_rights(call.principal, call.host, transactional_id) if restricted else None
     work = _Produce(call, transactional_id, acks, topics, reply, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
@@ -331,7 +333,7 @@ def _lone_batch_matcher(
     body: memoryview,
     transactional_id: str | None,
     topics: list[_TopicParts],
-    rights: ProducerRights,
+    rights: ProducerRights | None,
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version

@@ -38,12 +38,12 @@ _UNTYPED = {
 _CONFIG_KINDS = {int(Resource.TOPIC): _TOPIC, int(Resource.GROUP): _ID}
 
 
-class _Foreign(Exception):
+class _ForeignName(Exception):
     """The message names something of another namespace."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Fields:
+class _MessageFields:
     """What to translate in one class of messages."""
 
     names: tuple[tuple[str, str, bool], ...]  # field, kind, whether it is a list
@@ -56,7 +56,7 @@ class _Fields:
 
 
 @cache
-def _fields(message: type[Any]) -> _Fields:
+def _fields(message: type[Any]) -> _MessageFields:
     names: list[tuple[str, str, bool]] = []
     nested: list[tuple[str, Any, bool]] = []
     hints = get_type_hints(message)
@@ -73,7 +73,7 @@ def _fields(message: type[Any]) -> _Fields:
             nested.append((field, inner, is_list))
     own = {field.name for field in dataclasses.fields(message)}
     config = {"resource_name", "resource_type"} <= own and "Acl" not in message.__name__
-    return _Fields(tuple(names), tuple(nested), config)
+    return _MessageFields(tuple(names), tuple(nested), config)
 
 
 def _inner(hint: Any) -> tuple[Any, bool]:
@@ -95,7 +95,7 @@ def qualified(view: NamespaceView, streams: StreamService, message: Any) -> Any:
     return message
 
 
-def _qualify(view: NamespaceView, streams: StreamService, message: Any, fields: _Fields) -> None:
+def _qualify(view: NamespaceView, streams: StreamService, message: Any, fields: _MessageFields) -> None:
     try:
         for field, kind, is_list in fields.names:
             value = getattr(message, field)
@@ -166,7 +166,7 @@ def default_lists(key: int, request: Any, answer: Any) -> Any:
     return plain(view_of("default"), answer)
 
 
-def _strip(view: NamespaceView, message: Any, fields: _Fields) -> Any:
+def _strip(view: NamespaceView, message: Any, fields: _MessageFields) -> Any:
     changes: dict[str, Any] = {}
     for field, kind, is_list in fields.names:
         value = getattr(message, field)
@@ -190,7 +190,7 @@ def _strip_all(view: NamespaceView, messages: tuple[Any, ...], inner: Any) -> tu
     for message in messages:
         try:
             kept.append(_strip(view, message, fields))
-        except _Foreign:
+        except _ForeignName:
             continue
     return tuple(kept)
 
@@ -200,7 +200,7 @@ def _stripped_list(view: NamespaceView, kind: str, names: tuple[str, ...]) -> tu
     for name in names:
         try:
             kept.append(_stripped(view, kind, name))
-        except _Foreign:
+        except _ForeignName:
             continue
     return tuple(kept)
 
@@ -212,5 +212,5 @@ def _stripped(view: NamespaceView, kind: str, name: str) -> str:
         return name
     found = view.plain_topic(name) if kind is _TOPIC else view.plain_id(name)
     if found is None:
-        raise _Foreign
+        raise _ForeignName
     return found
