@@ -169,5 +169,5 @@ def test_pyiceberg_logs_in_with_client_credentials(tmp_path: Path) -> None:
         catalog = rest.RestCatalog("mainstem", **login, credential="boss:boss")
         catalog.create_namespace("sales")
         assert ("sales",) in catalog.list_namespaces()
-        with pytest.raises(Exception, match="(?i)forbidden|allow"):
+        with pytest.raises(Exception, match=r"(?i)forbidden|allow"):
             rest.RestCatalog("mainstem", **login, credential="reader:reader").create_namespace("other")

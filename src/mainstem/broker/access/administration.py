@@ -28,7 +28,7 @@ class AccessAdministration:
 
     # API keys
 
-    def keys(self) -> list[StoredApiKey]:
+    def listed_keys(self) -> list[StoredApiKey]:
         return self._security.api_keys.all()
 
     async def create_key(
@@ -81,7 +81,7 @@ class AccessAdministration:
 
     def _has_administrator(self, without: str = "") -> bool:
         return self._options.authenticates or any(
-            key.id != without and _is_lasting_administrator(key) for key in self.keys()
+            key.id != without and _is_lasting_administrator(key) for key in self.listed_keys()
         )
 
     # Users

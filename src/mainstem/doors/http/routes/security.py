@@ -37,7 +37,7 @@ _PERMISSIONS = {"allow": ALLOW, "deny": DENY}
 
 async def list_keys(request: HttpRequest) -> Response:
     """List the stored API keys, without their secrets."""
-    keys = [_description(key) for key in request.broker.administration.keys()]
+    keys = [_description(key) for key in request.broker.administration.listed_keys()]
     return reply(KeyList(keys, request.performance()))
 
 

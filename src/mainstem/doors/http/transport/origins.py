@@ -64,8 +64,8 @@ class OriginPolicy:
     def _is_ours(self, host: str) -> bool:
         if _ANY in self.hosts or host in self.hosts:
             return True
-        if not host or host == "localhost" or host.endswith(".localhost"):
-            return True
+        if "." not in host or host.endswith(".localhost"):
+            return True  # nobody outside can give a name without a dot an address
         return _is_address(host)  # no page of another site has a bare address of this server as its host
 
 
