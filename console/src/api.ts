@@ -36,6 +36,11 @@ export function hasKey(): boolean {
   return key !== "";
 }
 
+/** Whether this tab uses a key of the server, by its id. */
+export function usesKey(id: string): boolean {
+  return key.startsWith(`mainstem_${id}_`);
+}
+
 export function authorised(headers: Record<string, string> = {}): Record<string, string> {
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
 }
@@ -93,5 +98,6 @@ export function query(values: Record<string, string | number | boolean | undefin
 }
 
 export function explained(failure: unknown): string {
+  if (failure instanceof ApiError && failure.status === 403) return `Access denied: ${failure.message}.`;
   return failure instanceof Error ? failure.message : String(failure);
 }

@@ -3,16 +3,17 @@
 import { useEffect } from "preact/hooks";
 import { get, hasKey, needsKey, online, signOut } from "./api";
 import { Notices } from "./parts/notices";
+import { SecretShown } from "./parts/secret";
 import { usePoll } from "./poll";
 import { rights } from "./rights";
 import { to, usePlace } from "./route";
+import { Access } from "./screens/access";
 import { Group } from "./screens/group";
 import { Groups } from "./screens/groups";
 import { Lake } from "./screens/lake";
 import { Overview } from "./screens/overview";
 import { Queue } from "./screens/queue";
 import { Queues } from "./screens/queues";
-import { Rates } from "./screens/rates";
 import { Routers } from "./screens/routers";
 import { SignIn } from "./screens/signin";
 import { Storage } from "./screens/storage";
@@ -30,8 +31,8 @@ const SCREENS = [
   ["queues", "Queues"],
   ["routers", "Routers"],
   ["transactions", "Transactions"],
-  ["rates", "Rates"],
   ["lake", "Lake and pipelines"],
+  ["access", "Access"],
   ["storage", "Storage map"],
 ] as const;
 
@@ -53,6 +54,10 @@ export function App() {
     return () => removeEventListener("keydown", onShortcut);
   }, []);
   const screen = segments[0] ?? "overview";
+  useEffect(() => {
+    // On phones the navigation is one row that scrolls.
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [screen]);
   const leave = () => {
     signOut();
     needsKey.set(true);
@@ -94,6 +99,7 @@ export function App() {
         )}
         {keyNeeded ? <SignIn /> : <Screen name={screen} rest={segments.slice(1)} />}
       </main>
+      <SecretShown />
       <Notices />
     </div>
   );
@@ -114,8 +120,8 @@ function Screen(props: { name: string; rest: string[] }) {
       return <Routers />;
     case "transactions":
       return <Transactions />;
-    case "rates":
-      return <Rates />;
+    case "access":
+      return <Access tab={first ?? "keys"} />;
     case "lake":
       return <Lake />;
     case "storage":

@@ -10,6 +10,7 @@ export function Dialog(props: {
   children: ComponentChildren;
   action: string; // label of the button
   danger?: boolean;
+  noCancel?: boolean;
   lacking?: string;
   onSubmit: () => Promise<unknown>; // the dialog closes when it resolves
 }) {
@@ -42,9 +43,11 @@ export function Dialog(props: {
           {problem}
         </p>
         <div class="dialog-buttons">
-          <button type="button" class="button" onClick={props.onClose}>
-            Cancel
-          </button>
+          {!props.noCancel && (
+            <button type="button" class="button" onClick={props.onClose}>
+              Cancel
+            </button>
+          )}
           <button
             type="submit"
             class={`button ${props.danger ? "danger" : "main"}`}

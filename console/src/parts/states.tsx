@@ -1,6 +1,7 @@
 // The states of a screen without content: loading, failed or empty.
 
 import type { ComponentChildren } from "preact";
+import { explained } from "../api";
 import { notify } from "./notices";
 import type { Polled } from "../poll";
 
@@ -31,7 +32,7 @@ export function Failed(props: { message: string; onRetry?: () => void }) {
 export function Settled<T>(props: { of: Polled<T>; rows?: number; children: (data: T) => ComponentChildren }) {
   const { data, error, reload } = props.of;
   if (data !== undefined) return <>{props.children(data)}</>;
-  if (error) return <Failed message={error.message} onRetry={reload} />;
+  if (error) return <Failed message={explained(error)} onRetry={reload} />;
   return <Loading rows={props.rows} />;
 }
 

@@ -1,18 +1,15 @@
 import { useState } from "preact/hooks";
-import { ApiError, explained, get, needsKey, signIn, signOut } from "../api";
+import { ApiError, explained, signOut } from "../api";
 import { TextField } from "../parts/controls";
-import { rights } from "../rights";
-import type { KeyRights } from "../types";
+import { enter } from "../rights";
 
 export function SignIn() {
   const [key, setKey] = useState("");
   const [problem, setProblem] = useState("");
   const submit = async (event: Event) => {
     event.preventDefault();
-    signIn(key.trim());
     try {
-      rights.set(await get<KeyRights>("/v0/key"));
-      needsKey.set(false);
+      await enter(key.trim());
     } catch (failure) {
       signOut();
       setProblem(failure instanceof ApiError && failure.status === 401 ? "The server does not accept this key." : explained(failure));
@@ -22,7 +19,8 @@ export function SignIn() {
     <form class="card sign-in" onSubmit={(event) => void submit(event)}>
       <h1>Sign in</h1>
       <p class="muted">
-        This server requires an API key from <code>MAINSTEM_API_KEYS</code>. The key stays in this tab.
+        This server requires an API key: one from <code>MAINSTEM_API_KEYS</code> or from <code>mainstem key create</code>. The key
+        stays in this tab.
       </p>
       <TextField label="API key" type="password" value={key} onChange={setKey} autofocus />
       <p class="problem" role="alert">

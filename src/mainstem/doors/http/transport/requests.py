@@ -170,11 +170,10 @@ class HttpRequest:
         """Raises a Refusal that names the scope, for a key that lacks it whatever the name is."""
         principal = self.client.principal
         if principal.grants and not self.broker.access.allows_some(principal, self.host, operation, kind):
-            scope = _SCOPES.get(operation, "admin")
-            what = kind.name.lower().replace("_", " ")
-            raise Refusal(
-                403, "forbidden", f"this key lacks the scope {scope}: {operation.name} on any {what}"
-            )
+            on_server = kind is ResourceType.CLUSTER
+            scope = "admin" if on_server else _SCOPES.get(operation, "admin")
+            what = "the server" if on_server else f"any {kind.name.lower().replace('_', ' ')}"
+            raise Refusal(403, "forbidden", f"this key lacks the scope {scope}: {operation.name} on {what}")
 
     def audit(self, operation: str, kind: ResourceType, name: str, outcome: Outcome) -> None:
         """Note in the audit log what the client did, or was denied."""

@@ -26,9 +26,8 @@ export function Rates() {
   const admin = useLacking("admin");
   const polled = usePoll((signal) => get<{ rates: RateDescription[] }>("/v0/rates", signal), 3000, []);
   return (
-    <section class="screen">
-      <div class="screen-head">
-        <h1>Rates</h1>
+    <>
+      <div class="toolbar">
         <span class="muted">{polled.data && plural(polled.data.rates.length, "rate")}</span>
         <span class="grow" />
         <Button kind="main" onPress={() => setMaking(true)} lacking={admin}>
@@ -88,7 +87,7 @@ export function Rates() {
           <p>The limits end at once. A default may still apply.</p>
         </Dialog>
       )}
-    </section>
+    </>
   );
 }
 
