@@ -29,7 +29,7 @@ interface Counted {
 
 const KEPT = 150;
 const WRITE = "POST /v0/topics/{topic}";
-const PRODUCE = "Produce";
+const PRODUCE = "produce"; // as the metrics name the API
 
 let before: Counted | undefined;
 export let samples: Sample[] = [];

@@ -94,7 +94,7 @@ export interface Column {
 
 export interface ConsumerPartition {
   partition: number;
-  offset: number;
+  offset: number | null;
   lag: number;
 }
 
@@ -258,7 +258,7 @@ export interface GroupListing {
 export interface GroupOffset {
   topic: string;
   partition: number;
-  offset: number;
+  offset: number | null;
   start: number;
   end: number;
   lag: number;

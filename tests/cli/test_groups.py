@@ -26,12 +26,13 @@ def test_list_describe_and_lag(online: Shell, topic: str) -> None:
         ("g", "Empty")
     ]
     described = online("group", "describe", "g", "--json").json
-    assert (described["lag"], described["members"]) == (6, [])
-    assert described["offsets"][0]["offset"] == 4
+    assert (described["lag"], described["members"]) == (16, [])
+    assert [row["offset"] for row in described["offsets"]] == [4, None]
     assert online("group", "lag", "--json").json == online("group", "lag", "g", "--json").json
     shown = online("group", "lag").text.splitlines()
     assert shown[0].split() == ["group", "topic", "partition", "offset", "end", "lag"]
     assert shown[1].split() == ["g", "t", "0", "4", "10", "6"]
+    assert shown[2].split() == ["g", "t", "1", "-", "10", "10"], "it has read nothing there"
     assert "lag" in online("group", "describe", "g").text
 
 

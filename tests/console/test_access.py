@@ -123,7 +123,7 @@ def test_the_first_key_of_an_open_server_signs_this_tab_in(server: Server, open_
 def test_a_user_is_created_given_a_password_and_deleted(server: Server, page: Watched) -> None:
     view = page.page
     view.goto(f"{server.url}/#/access/users")
-    expect(view.get_by_text("There are no users")).to_be_visible()
+    expect(view.get_by_text("No users yet")).to_be_visible()
     view.get_by_role("button", name="Create user").click()
     view.get_by_label("Name", exact=True).fill("alice")
     view.get_by_role("button", name="Create", exact=True).click()
@@ -144,14 +144,14 @@ def test_a_user_is_created_given_a_password_and_deleted(server: Server, page: Wa
     page.shot("41-users")
     row.get_by_role("button", name="Delete").click()
     view.get_by_role("dialog").get_by_role("button", name="Delete user").click()
-    expect(view.get_by_text("There are no users")).to_be_visible()
+    expect(view.get_by_text("No users yet")).to_be_visible()
     assert server.client.get("/v0/users").json()["users"] == []
 
 
 def test_a_rule_is_added_found_and_deleted(server: Server, page: Watched) -> None:
     view = page.page
     view.goto(f"{server.url}/#/access/rules")
-    expect(view.get_by_text("There are no rules")).to_be_visible()
+    expect(view.get_by_text("No rules yet")).to_be_visible()
     view.get_by_role("button", name="Add rule").click()
     view.get_by_role("button", name="Add", exact=True).click()
     expect(view.get_by_role("dialog").get_by_role("alert")).to_contain_text("User:name")
@@ -282,6 +282,8 @@ def test_the_access_screens_fit_a_phone(server: Server, page: Watched) -> None:
         view.goto(f"{server.url}/#/access/{tab}")
         view.get_by_role("button", name=button).click()
         dialog = view.get_by_role("dialog")
-        assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth"), f"{button} is wider than a phone"
+        assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth"), (
+            f"{button} is wider than a phone"
+        )
         page.shot(f"47-phone-{tab}-dialog")
         view.keyboard.press("Escape")

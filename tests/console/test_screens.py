@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
+
+from tests.support.driver import lake_pass
 
 from .browser import Watched
 from .conftest import OpenPage, Server
@@ -118,6 +121,48 @@ def test_messages_are_found_shown_copied_and_downloaded(
         view.locator(".detail").get_by_role("button", name="Download").click()
     assert Path(started.value.path()).read_bytes() == b'{"n":3}'
     assert started.value.suggested_filename == "logs-0-3.json"
+
+
+def test_the_detail_of_a_message_goes_with_its_row(server: Server, page: Watched) -> None:
+    view = page.page
+    server.write("logs", {"data": "apple"}, {"data": "pear"})
+    view.goto(f"{server.url}/#/topics/logs/messages")
+    view.locator("tbody tr").filter(has_text="apple").click()
+    expect(view.locator("pre.value")).to_have_text('"apple"')
+    view.get_by_label("Filter by value").fill("pear")
+    expect(view.get_by_text("Select a message")).to_be_visible()
+    view.locator("tbody tr").click()
+    expect(view.locator("pre.value")).to_have_text('"pear"')
+    view.get_by_label("Start at").select_option("oldest")
+    expect(view.get_by_text("Select a message")).to_be_visible()
+
+
+def test_each_setting_of_a_topic_is_shown_once(server: Server, page: Watched) -> None:
+    server.write("orders", {"data": 1})
+    page.page.goto(f"{server.url}/#/topics/orders/config")
+    names = page.page.locator(".setting code")
+    expect(names.filter(has_text="cleanup.policy")).to_have_count(1)
+    shown = [name.removeprefix("mainstem.").replace(".", "_") for name in names.all_inner_texts()]
+    assert len(shown) == len(set(shown)), "a setting is shown twice"
+    settings = server.client.get("/v0/topics/orders/settings").json()["settings"]
+    hidden = {name for name in settings if name.removeprefix("mainstem.").replace(".", "_") not in shown}
+    assert hidden == {"mainstem.type"}, "only what cannot change is left out"
+
+
+def test_the_write_latency_of_kafka_clients_is_drawn(server: Server, page: Watched) -> None:
+    view = page.page
+    view.goto(server.url)
+    expect(view.get_by_text("Storage by tier")).to_be_visible()
+    producer = Producer({"bootstrap.servers": server.kafka})
+    latency = view.locator(".chart").filter(has_text="Write latency")
+    mean = latency.locator(".chart-legend > *").filter(has_text="Kafka mean")
+    for _ in range(60):  # a write in each interval between two polls, until one is drawn
+        producer.produce("clicks", b"x")
+        assert producer.flush(20) == 0
+        if re.search(r"\d (µs|ms|s)", mean.inner_text()):
+            break
+        view.wait_for_timeout(250)
+    expect(mean).to_have_text(re.compile(r"\d (µs|ms|s)"))
 
 
 def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -> None:
@@ -232,6 +277,28 @@ def test_a_table_that_falls_behind_says_why(server: Server, page: Watched) -> No
     page.page.goto(f"{server.url}/#/lake")
     expect(page.page.get_by_role("table", name="Failing topics")).to_contain_text(error)
     expect(page.page.get_by_role("alert").filter(has_text="no such catalog")).to_be_visible()
+
+
+def test_a_table_shows_columns_by_their_paths_and_is_dropped_only_when_confirmed(
+    server: Server, page: Watched
+) -> None:
+    view = page.page
+    server.write("orders", {"data": {"customer": {"city": "Lund"}, "city": "elsewhere"}})
+    columns = [{"name": "city", "type": "string", "path": "$.customer.city"}]
+    server.client.put("/v0/topics/orders/table", json={"enabled": True, "schema": columns}).raise_for_status()
+    lake_pass(server.url)
+    view.goto(f"{server.url}/#/topics/orders/table")
+    rows = view.get_by_role("table", name="Newest rows")
+    expect(rows.get_by_role("columnheader", name="city")).to_be_visible()
+    expect(rows.get_by_role("cell", name="Lund", exact=True)).to_be_visible()
+
+    view.get_by_role("button", name="Stop showing as a table").click()
+    view.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert server.client.get("/v0/topics/orders/table").json()["enabled"], "it was not confirmed"
+    view.get_by_role("button", name="Stop showing as a table").click()
+    view.get_by_role("dialog").get_by_role("button", name="Drop table").click()
+    expect(view.get_by_text("This topic is not a table")).to_be_visible()
+    assert not server.client.get("/v0/topics/orders/table").json()["enabled"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

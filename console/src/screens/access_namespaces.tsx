@@ -31,7 +31,7 @@ export function Namespaces() {
       <Settled of={polled} rows={8}>
         {({ namespaces }) =>
           namespaces.length === 0 ? (
-            <Empty title="There are no namespaces" commands={["mainstem namespace create acme/shop"]}>
+            <Empty title="No namespaces yet" commands={["mainstem namespace create acme/shop"]}>
               A namespace has topics, groups and tables of its own, with limits and defaults.
             </Empty>
           ) : (

@@ -68,7 +68,7 @@ export function Rules() {
       <Settled of={polled} rows={8}>
         {({ rules }) =>
           rules.length === 0 ? (
-            <Empty title="There are no rules" commands={["mainstem acl add User:alice read topic orders"]}>
+            <Empty title="No rules yet" commands={["mainstem acl add User:alice read topic orders"]}>
               A rule allows or denies an operation on topics, groups, queues and more. It applies to every door. A denial wins.
             </Empty>
           ) : (

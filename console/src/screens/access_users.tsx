@@ -32,7 +32,7 @@ export function Users() {
       <Settled of={polled} rows={8}>
         {() =>
           users.length === 0 ? (
-            <Empty title="There are no users" commands={["mainstem user create alice"]}>
+            <Empty title="No users yet" commands={["mainstem user create alice"]}>
               Users sign in to Kafka listeners with a password (SASL SCRAM). Rules say what they may do.
             </Empty>
           ) : (

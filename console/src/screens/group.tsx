@@ -39,7 +39,11 @@ export function Group({ name }: { name: string }) {
             <div class="figures">
               <Figure label="Lag" value={count(group.lag)} note="records not read yet" />
               <Figure label="Members" value={count(group.members.length)} note={group.kind} />
-              <Figure label="Partitions" value={count(group.offsets.length)} note="with an offset" />
+              <Figure
+                label="Partitions"
+                value={count(group.offsets.length)}
+                note={`${count(group.offsets.filter((row) => row.offset !== null).length)} with an offset`}
+              />
             </div>
             <h2>Offsets</h2>
             {group.offsets.length ? (
@@ -50,7 +54,7 @@ export function Group({ name }: { name: string }) {
                 columns={[
                   { name: "Topic", cell: (row) => <a href={to("topics", row.topic)}>{row.topic}</a>, wide: true },
                   { name: "Partition", cell: (row) => row.partition, number: true },
-                  { name: "Offset", cell: (row) => count(row.offset), number: true },
+                  { name: "Offset", cell: (row) => (row.offset === null ? "–" : count(row.offset)), number: true },
                   { name: "Start", cell: (row) => count(row.start), number: true },
                   { name: "End", cell: (row) => count(row.end), number: true },
                   { name: "Lag", cell: (row) => count(row.lag), number: true },

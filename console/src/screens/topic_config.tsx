@@ -37,7 +37,10 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
   const own = (Object.keys(config) as (keyof TopicConfigResponse)[]).filter(
     (one) => !FIXED.has(one) && (config.type === "queue" || !QUEUE_ONLY.has(one)),
   );
-  const kafka = Object.entries(facts.settings.settings).filter(([one]) => one.includes(search.toLowerCase()));
+  const listed = new Set<string>(["mainstem.type", ...own.map((one) => `mainstem.${one.replaceAll("_", ".")}`)]);
+  const kafka = Object.entries(facts.settings.settings).filter(
+    ([one]) => !listed.has(one) && one.includes(search.toLowerCase()),
+  );
   const edits = Object.entries(changed).filter(([one, value]) => value !== stored(facts, one));
   const save = async () => {
     const settings = edits.filter(([one]) => one.includes("."));
@@ -88,7 +91,7 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
           </div>
         </div>
         <div>
-          <h2>Settings with Kafka names</h2>
+          <h2>Further settings</h2>
           <div class="settings">
             {kafka.map(([one]) => (
               <Setting key={one} name={one} value={valueOf(one)} changed={valueOf(one) !== stored(facts, one)} onChange={edit(one)} />

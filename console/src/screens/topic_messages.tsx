@@ -122,6 +122,9 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
     return () => ending.abort();
   }, [name, start, wanted, numbers.join(), sought, round]);
 
+  // The detail goes with its row, when another filter, place or partition is shown.
+  useEffect(() => setSelected(undefined), [start, wanted, numbers.join(), sought]);
+
   const more = async () => {
     const before = shown;
     if (!before) return;

@@ -1,7 +1,9 @@
+import { useState } from "preact/hooks";
 import { get, path, put, query } from "../api";
 import { isJson, summary, textOf } from "../content";
 import { bytes, count, plural, time } from "../format";
 import { Badge, Button, Figure } from "../parts/controls";
+import { Dialog } from "../parts/dialog";
 import { notify } from "../parts/notices";
 import { Command, Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
@@ -86,15 +88,27 @@ async function load(name: string, signal: AbortSignal): Promise<View> {
 function Enabled(props: { name: string; view: View; lacking?: string; turnOff: () => Promise<void> }) {
   const { status, storage, snapshots, rows } = props.view;
   const columns = status.columns.slice(0, 8);
+  const [stopping, setStopping] = useState(false);
   return (
     <>
       <div class="toolbar">
         {status.table ? <code>{status.table}</code> : <Badge kind="warn">{status.problem ? "no table" : "being created"}</Badge>}
         <span class="grow" />
-        <Button onPress={props.turnOff} lacking={props.lacking}>
+        <Button onPress={() => setStopping(true)} lacking={props.lacking}>
           Stop showing as a table
         </Button>
       </div>
+      {stopping && (
+        <Dialog
+          title={`Stop showing ${props.name} as a table?`}
+          action="Drop table"
+          danger
+          onClose={() => setStopping(false)}
+          onSubmit={props.turnOff}
+        >
+          <p>This drops the table {status.table && <code>{status.table}</code>} and its snapshots. The records of the topic stay.</p>
+        </Dialog>
+      )}
       {status.problem && (
         <p class="problem" role="alert">
           {status.table ? "The table lags: " : "The table does not exist: "}
@@ -177,7 +191,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
               { name: "_key", cell: (row: PlacedMessage) => <span class="mono">{row.key ? summary(row.key, 40) : "null"}</span> },
               ...columns.map((column) => ({
                 name: column.name,
-                cell: (row: PlacedMessage) => <span class="mono">{fieldOf(row, column.name)}</span>,
+                cell: (row: PlacedMessage) => <span class="mono">{fieldOf(row, column.path)}</span>,
               })),
               { name: "_value", cell: (row: PlacedMessage) => <span class="mono">{summary(row.value, 120)}</span>, wide: true },
             ]}
@@ -188,9 +202,11 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
   );
 }
 
-function fieldOf(row: PlacedMessage, name: string): string {
+/** The field at a path such as $.customer.name. */
+function fieldOf(row: PlacedMessage, path: string): string {
   if (!isJson(row.value)) return "null";
-  const value: unknown = JSON.parse(textOf(row.value));
-  const field = value !== null && typeof value === "object" ? (value as Record<string, unknown>)[name] : undefined;
-  return field === undefined ? "null" : typeof field === "string" ? field : JSON.stringify(field);
+  let value: unknown = JSON.parse(textOf(row.value));
+  for (const key of path.slice(2).split("."))
+    value = value !== null && typeof value === "object" ? (value as Record<string, unknown>)[key] : undefined;
+  return value === undefined ? "null" : typeof value === "string" ? value : JSON.stringify(value);
 }

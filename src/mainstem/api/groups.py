@@ -37,7 +37,7 @@ class GroupOffset(msgspec.Struct, frozen=True):
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None  # none: it has committed in other partitions of the topic only
     start: int
     end: int
     lag: int

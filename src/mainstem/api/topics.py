@@ -231,7 +231,7 @@ class MessageList(msgspec.Struct, frozen=True):
 
 class ConsumerPartition(msgspec.Struct, frozen=True):
     partition: int
-    offset: int
+    offset: int | None  # none: the group has committed in other partitions only
     lag: int
 
 

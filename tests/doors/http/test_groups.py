@@ -30,8 +30,21 @@ async def test_a_group_is_listed_and_shown_with_its_lag(api: Api, topic: str) ->
     status, body = await api.ask("GET", "/v0/groups/g")
     assert (status, body["lag"], body["members"]) == (200, 2, [])
     assert body["offsets"] == [
-        {"topic": "t", "partition": 0, "offset": 1, "start": 0, "end": 3, "lag": 2, "metadata": ""}
+        {"topic": "t", "partition": 0, "offset": 1, "start": 0, "end": 3, "lag": 2, "metadata": ""},
+        {"topic": "t", "partition": 1, "offset": None, "start": 0, "end": 0, "lag": 0, "metadata": ""},
     ]
+
+
+async def test_partitions_without_a_commit_are_part_of_the_lag(api: Api, topic: str) -> None:
+    await api.broker.append_values("t", [b"4", b"5", b"6", b"7"], partition=1)
+    _, group = await api.ask("GET", "/v0/groups/g")
+    assert (group["lag"], [row["lag"] for row in group["offsets"]]) == (6, [2, 4])
+    _, shown = await api.ask("GET", "/v0/topics/t/consumers")
+    (consumer,) = shown["consumers"]
+    assert consumer["lag"] == 6
+    assert consumer["partitions"][1] == {"partition": 1, "offset": None, "lag": 4}
+    await api.broker.trim("t", 3, partition=1)
+    assert (await api.ask("GET", "/v0/groups/g"))[1]["lag"] == 3
 
 
 async def test_deleted_records_are_not_lag(api: Api, topic: str) -> None:

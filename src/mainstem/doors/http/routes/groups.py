@@ -145,20 +145,18 @@ def _row(group: ListedGroup) -> GroupListing:
 def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:
     rows: list[GroupOffset] = []
     for topic, cursors in sorted(groups.offsets.of_group(name).items()):
-        for number, cursor in sorted(cursors.items()):
-            state = request.broker.partition(topic, number)
-            rows.append(
-                GroupOffset(
-                    topic,
-                    number,
-                    cursor.offset,
-                    state.start,
-                    state.end,
-                    max(0, state.end - max(cursor.offset, state.start)),
-                    cursor.metadata,
-                )
-            )
+        for number in range(request.broker.topic(topic).partitions):
+            state, cursor = request.broker.partition(topic, number), cursors.get(number)
+            offset = None if cursor is None else cursor.offset
+            lag = _lag(offset, state.start, state.end)
+            metadata = "" if cursor is None else cursor.metadata
+            rows.append(GroupOffset(topic, number, offset, state.start, state.end, lag, metadata))
     return rows + _shares(request, name)
+
+
+def _lag(offset: int | None, start: int, end: int) -> int:
+    """A group that reads a topic has read nothing of the partitions in which it has not committed."""
+    return max(0, end - max(offset or 0, start))
 
 
 def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
@@ -225,11 +223,10 @@ async def get_consumers(request: HttpRequest) -> Response:
         cursors = groups.offsets.of_group(name).get(topic.name) if allowed(request, name) else None
         if not cursors:
             continue
+        offsets = [cursors[number].offset if number in cursors else None for number in range(len(bounds))]
         rows = [
-            ConsumerPartition(
-                number, cursor.offset, max(0, bounds[number][1] - max(cursor.offset, bounds[number][0]))
-            )
-            for number, cursor in sorted(cursors.items())
+            ConsumerPartition(number, offset, _lag(offset, *bounds[number]))
+            for number, offset in enumerate(offsets)
         ]
         found.append(TopicConsumer(name, state, sum(row.lag for row in rows), rows))
     return reply(TopicConsumers(topic.name, found, request.performance()))
