@@ -241,6 +241,7 @@ export interface GroupDescription {
   offsets: GroupOffset[];
   lag: number;
   performance: Performance;
+  coordinator: string | null;
 }
 
 export interface GroupList {

@@ -36,6 +36,13 @@ def test_list_describe_and_lag(online: Shell, topic: str) -> None:
     assert "lag" in online("group", "describe", "g").text
 
 
+def test_a_group_starts_in_a_partition_in_which_it_has_not_committed(online: Shell, topic: str) -> None:
+    online("consume", topic, "--group", "g", "-p", "0", "-n", "4")
+    read = online("consume", topic, "--group", "g", "-p", "1", "-n", "2")
+    assert (read.code, read.text.split()) == (0, ["0", "1"])
+    assert [row["offset"] for row in online("group", "lag", "g", "--json").json] == [4, 2]
+
+
 @pytest.mark.parametrize(
     ("to", "after"),
     [

@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -227,9 +228,27 @@ def test_every_broker_answers_for_a_group_through_its_coordinator(folder_brokers
             found = brokers.request(name, "GET", f"/v0/groups/{group}")
             assert found.status == 200
             assert found.json["lag"] == 0
+        shown = {name: _without_redirect(brokers, name, group) for name in "abc"}
+        assert [found["lag"] for found in shown.values()] == [0, 0, 0]
+        elsewhere = {name: found["coordinator"] for name, found in shown.items()}
+        (here,) = (name for name, address in elsewhere.items() if address is None)
+        named = {address for name, address in elsewhere.items() if name != here}
+        assert named == {str(brokers[here].address("http"))}
     for name in "abc":
         # A list is what that broker knows now, which may be a moment behind.
         eventually(lambda: _listed_groups(brokers, name), lambda found: found == {"g1", "g2", "g3"})  # noqa: B023
+
+
+def _without_redirect(brokers: BrokerProcesses, name: str, group: str) -> dict[str, Any]:
+    """As a web page asks, which may not follow a redirect to another broker."""
+    url = f"http://{brokers[name].address('http')}/v0/groups/{group}"
+
+    def ask() -> httpx.Response:
+        return httpx.get(url, params={"redirect": "false"}, follow_redirects=False)
+
+    # A broker may be a moment behind, and then does not know all offsets yet.
+    found = eventually(ask, lambda answer: answer.status_code == 200 and answer.json()["lag"] == 0)
+    return cast("dict[str, Any]", found.json())
 
 
 def _listed_groups(brokers: BrokerProcesses, name: str) -> set[str]:

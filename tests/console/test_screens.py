@@ -10,9 +10,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 
+from tests.support.cluster import broker_processes
 from tests.support.driver import lake_pass
 
-from .browser import Watched
+from .browser import Watched, chromium
 from .conftest import OpenPage, Server
 
 TOPICS = 10_000
@@ -188,6 +189,38 @@ def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -
     view.goto(f"{server.url}/#/groups")
     expect(view.get_by_role("row").get_by_text("billing")).to_be_visible()
     page.shot("18-groups")
+
+
+def test_a_group_is_shown_by_every_broker(tmp_path: Path, open_page: OpenPage) -> None:
+    chromium()
+    store = (tmp_path / "bucket").as_uri()
+    with broker_processes(tmp_path, "--store", store) as brokers:
+        brokers.start("a", "b")
+        producer = Producer({"bootstrap.servers": brokers.bootstrap})
+        for number in range(10):
+            producer.produce("orders", str(number))
+        assert producer.flush(60) == 0
+        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "billing"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
+        consumer.close()
+        urls = [f"http://{brokers[name].address('http')}" for name in "ab"]
+        linked = 0
+        for url in urls:
+            view = open_page().page
+            view.goto(f"{url}/#/groups")
+            view.get_by_role("row").get_by_text("billing").click()
+            expect(view.locator(".figure").first).to_contain_text("3")
+            expect(view.get_by_role("table", name="Offsets")).to_contain_text("orders")
+            link = view.get_by_role("link", name="open it on")
+            if link.count():
+                linked += 1
+                expect(view.get_by_role("button", name="Reset offsets")).to_be_disabled()
+                link.click()
+                expect(link).to_have_count(0)
+                expect(view.locator(".figure").first).to_contain_text("3")
+                assert view.url.startswith(next(other for other in urls if other != url))
+            expect(view.get_by_role("button", name="Reset offsets")).to_be_enabled()
+        assert linked == 1, "one of the brokers coordinates the group"
 
 
 def test_a_dead_letter_goes_back_to_its_queue(server: Server, page: Watched) -> None:

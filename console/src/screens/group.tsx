@@ -15,8 +15,13 @@ export function Group({ name }: { name: string }) {
   const [resetting, setResetting] = useState(false);
   const [forgetting, setForgetting] = useState(false);
   const lacking = useLacking("admin");
-  const polled = usePoll((signal) => get<GroupDescription>(path`/v0/groups/${name}`, signal), 2000, [name]);
-  const busy = polled.data?.members.length ? "the group has members: stop them first" : undefined;
+  const polled = usePoll((signal) => get<GroupDescription>(path`/v0/groups/${name}` + "?redirect=false", signal), 2000, [name]);
+  const elsewhere = polled.data?.coordinator;
+  const busy = elsewhere
+    ? "another broker coordinates the group"
+    : polled.data?.members.length
+      ? "the group has members: stop them first"
+      : undefined;
   return (
     <section class="screen">
       <div class="screen-head">
@@ -36,9 +41,15 @@ export function Group({ name }: { name: string }) {
       <Settled of={polled} rows={8}>
         {(group) => (
           <>
+            {elsewhere && (
+              <p class="banner">
+                Another broker coordinates this group and knows its members:{" "}
+                <a href={`${location.protocol}//${elsewhere}/${to("groups", name)}`}>open it on {elsewhere}</a>
+              </p>
+            )}
             <div class="figures">
               <Figure label="Lag" value={count(group.lag)} note="records not read yet" />
-              <Figure label="Members" value={count(group.members.length)} note={group.kind} />
+              <Figure label="Members" value={elsewhere ? "–" : count(group.members.length)} note={group.kind} />
               <Figure
                 label="Partitions"
                 value={count(group.offsets.length)}
@@ -77,7 +88,7 @@ export function Group({ name }: { name: string }) {
                 ]}
               />
             ) : (
-              <p class="muted">The group has no members.</p>
+              <p class="muted">{elsewhere ? "Only the other broker knows them." : "The group has no members."}</p>
             )}
             {resetting && (
               <Reset

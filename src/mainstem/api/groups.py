@@ -49,6 +49,7 @@ class GroupDescription(GroupListing, frozen=True):
     offsets: list[GroupOffset]
     lag: int
     performance: Performance
+    coordinator: str | None = None  # address of the broker that knows the members, if this one does not
 
 
 ResetTo = Literal["earliest", "latest", "offset", "time"]

@@ -387,7 +387,19 @@ POST_RAW = Route(
     ),
 )
 LIST_GROUPS = Route("GET", "/v0/groups", groups.GroupList, Scope.READ)
-GET_GROUP = Route("GET", "/v0/groups/{group}", groups.GroupDescription, Scope.READ)
+GET_GROUP = Route(
+    "GET",
+    "/v0/groups/{group}",
+    groups.GroupDescription,
+    Scope.READ,
+    query=(
+        Query(
+            "redirect",
+            "boolean",
+            "With false, a broker that does not know the members answers without them instead of redirecting.",
+        ),
+    ),
+)
 DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope.ADMIN)
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody

@@ -144,7 +144,9 @@ class ServerStore:
             found = await self._client.group(group)
         except GroupNotFound:
             return {}
-        return {row.partition: row.offset for row in found.offsets if row.topic == name}
+        return {
+            row.partition: row.offset for row in found.offsets if row.topic == name and row.offset is not None
+        }
 
     async def commit(self, group: str, name: str, partition: int, offset: int) -> None:
         await self._client.commit_offsets(group, name, {partition: offset})

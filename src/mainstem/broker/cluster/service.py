@@ -123,6 +123,13 @@ class Cluster:
         """The coordinator of a group or a transaction."""
         return self._choice(f"{kind} {name}")
 
+    def other_coordinator(self, group: str, door: str) -> str | None:
+        """Where the other broker that coordinates the group listens; None: this broker does, or no address is known."""
+        coordinator = self.coordinator("group", group)
+        if coordinator == self.broker:
+            return None
+        return next((member.address(door) for member in self.members() if member.broker == coordinator), None)
+
     def leader(self, stream: int, zone: str = "") -> int:
         """The broker that clients should use for a stream. Any other broker serves them too.
 

@@ -48,8 +48,10 @@ async def get_group(request: HttpRequest) -> Response:
     """Get the members, offsets and lag of a group."""
     name = request.parameters["group"]
     groups = groups_of(request)
-    groups.check_coordinator(name)
-    listed = next((group for group in groups.list() if group.name == name), None)
+    redirect = request.flag("redirect", True)
+    if redirect:
+        groups.check_coordinator(name)
+    listed = next((group for group in groups.list(everywhere=not redirect) if group.name == name), None)
     if listed is None or not allowed(request, name):
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
@@ -67,6 +69,7 @@ async def get_group(request: HttpRequest) -> Response:
             offsets=offsets,
             lag=sum(row.lag for row in offsets),
             performance=request.performance(),
+            coordinator=request.broker.cluster.other_coordinator(name, "http"),
         )
     )
 

@@ -53,15 +53,11 @@ async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) 
 
 def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
     """To the broker that knows the members of a group."""
-    cluster = request.broker.cluster
-    coordinator = cluster.coordinator("group", moved.group)
-    for member in cluster.members():
-        address = member.address("http")
-        if member.broker == coordinator != cluster.broker and address is not None:
-            place = b"%s://%s%s" % (where.scheme.encode(), address.encode(), where.target)
-            message = f"{moved}, at {address}"
-            return error_response(307, "not_coordinator", message, headers=((b"location", place),))
-    raise moved
+    address = request.broker.cluster.other_coordinator(moved.group, "http")
+    if address is None:
+        raise moved
+    place = b"%s://%s%s" % (where.scheme.encode(), address.encode(), where.target)
+    return error_response(307, "not_coordinator", f"{moved}, at {address}", headers=((b"location", place),))
 
 
 async def _reach(cluster: Cluster, asked: bytes) -> None:
