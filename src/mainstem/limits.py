@@ -286,6 +286,22 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 OFFSETS_EXPIRY_EVERY_MS = 600_000
 OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members rejoin before their group counts as empty
 
+# All doors
+DESCRIPTORS_MAX = 1 << 20  # open files that a server asks the system for
+DESCRIPTORS_RESERVED = 384  # of them for files of the log, so that connections never use up all
+CONNECTIONS_PER_FREE_SEAT = 8  # a principal may have this many for each one that is left
+CONNECTION_UNUSED_S_MIN = 1.0  # a connection unused for this long may be closed to make room for another
+CONNECTIONS_EXAMINED_MAX = 256  # to find such a connection
+PRINCIPALS_KEPT = 10_000  # whose rates are known
+RECEIVED_BYTES_MAX = 256 * MIB  # of unfinished requests, and of requests behind others of their connection
+REQUESTS_WAITING_MAX = 16 * KIB  # parsed, behind others of their connection
+RESPONSE_BYTES_MAX = 256 * MIB  # of large responses that clients have not read
+CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
+CONTROL_FRAMES_BURST = 500.0  # … and so many at once
+CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal
+CONTROL_FRAMES_PER_PRINCIPAL_S = 1_000.0
+CONTROL_FRAMES_PER_PRINCIPAL_BURST = 5_000.0
+
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # of a request's body, compressed and decompressed
 HTTP_INGEST_BYTES_MAX = 256 * MIB  # bodies being received and written; above it, writes are throttled
@@ -300,6 +316,10 @@ HTTP_HEAD_S = 10.0  # time for the request line and headers, from the first byte
 HTTP_STALL_S = 30.0  # timeout of a body without new bytes, and of a response that the client does not read
 HTTP_STALL_BYTES_MIN = 4 * KIB  # … fewer bytes than this in that time count as none
 HTTP_IDLE_S = 75.0  # a connection without a request is closed after this
+HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
+HTTP_HEAD_STEP_BYTES = 4 * KIB  # parsed at a time, which bounds the requests that one step finds …
+HTTP_BODY_STEP_BYTES = 64 * KIB  # … and the same inside a body
+HTTP2_FRAMES_PER_TURN = 16  # processed before the event loop serves others
 HTTP2_STREAMS_MAX = 256  # concurrent requests on one connection
 HTTP2_STREAM_WINDOW_BYTES = 1 * MIB  # of a body, received and not yet consumed
 HTTP2_CONNECTION_WINDOW_BYTES = 16 * MIB  # the same for all bodies of a connection

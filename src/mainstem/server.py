@@ -21,6 +21,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
+from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.http.transport.auth import parse_keys
 from mainstem.doors.http.transport.context import HttpLimits
@@ -59,6 +60,7 @@ def run(config: Config) -> None:
     import uvloop
 
     heap.keep_freed_memory()
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config))
 
@@ -146,6 +148,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     """Every enabled door: its name (also that of its flag), the door, its address."""
     doors: list[tuple[str, Door, Address]] = []
+    budget = Budget()
     if config.text is not None:
         text = TextDoor(
             broker,
@@ -155,7 +158,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             connections_max=config.text_connections,
         )
         doors.append(("text", text, config.text))
-    http = _http_door(config, broker) if config.http is not None else None
+    http = _http_door(config, broker, budget) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
     if config.kafka is not None:
@@ -185,7 +188,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     return doors
 
 
-def _http_door(config: Config, broker: Broker) -> HttpDoor:
+def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
     return HttpDoor(
         broker,
         keys=parse_keys(config.api_keys),
@@ -199,6 +202,7 @@ def _http_door(config: Config, broker: Broker) -> HttpDoor:
         allow_insecure=config.allow_insecure_no_auth,
         probe_auth=config.probe_auth,
         tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+        budget=budget,
     )
 
 

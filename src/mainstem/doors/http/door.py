@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.auth import ApiKeys
@@ -36,10 +37,16 @@ class HttpDoor:
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.context = Context(
-            broker, keys=keys or ApiKeys(), limits=bounds or HttpLimits(), probe_auth=probe_auth
+            broker,
+            keys=keys or ApiKeys(),
+            limits=bounds or HttpLimits(),
+            probe_auth=probe_auth,
+            budget=budget or Budget(),
         )
+        self._seats = self.context.budget.door(limits.HTTP_CONNECTIONS_MAX)
         self._allow_insecure = allow_insecure
         self._tls = tls
         self._state = ServerState()
@@ -90,7 +97,7 @@ class HttpDoor:
     def _connected(self, config: Config, app: App) -> HttpConnection:
         if self._warming is None:  # not before somebody comes: the kernels take 100 MB
             self._warming = asyncio.get_running_loop().run_in_executor(None, self._warm_up)
-        return HttpConnection(config, self._state, app)
+        return HttpConnection(config, self._state, app, self._seats)
 
     def _warm_up(self) -> None:
         warm_up()

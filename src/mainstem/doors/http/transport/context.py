@@ -14,6 +14,7 @@ from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.broker.tables.lake_reports import LakeReports
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.transport.auth import ApiKeys
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.metrics import Metric
@@ -53,6 +54,7 @@ class Context:
     limits: HttpLimits = field(default_factory=HttpLimits)
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
+    budget: Budget = field(default_factory=Budget)
     started: float = field(default_factory=time.monotonic)
     body_bytes: int = 0  # of requests being received and served
     streams: int = 0  # event streams open
@@ -69,6 +71,7 @@ class Context:
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
             self.broker.log.commit_metrics.published,
+            self.budget.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,
