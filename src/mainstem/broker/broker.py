@@ -16,6 +16,7 @@ from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
@@ -107,7 +108,8 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.appends = Appends(log, clock, self.streams, self.transactions)
-        self.reads = Reads(log, self.streams)
+        self.decoding = Decoding()
+        self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
@@ -118,7 +120,7 @@ class Broker:
             log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
         )
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
-        self.diffs = Diffs(log, clock)
+        self.diffs = Diffs(log, clock, self.decoding)
         self.deletes = DeleteService(log, clock)
         self.queues = QueueService(log, clock, random, self._topics)
         self.routers = RouterService(
@@ -177,6 +179,7 @@ class Broker:
         for rounds in (*self._rounds, self._clock_rounds):
             await rounds.stop()
         await self.watching.close()
+        self.decoding.close()
         try:
             await self._log.close()
         finally:

@@ -6,16 +6,17 @@ evicted by a cap, expired, or damaged. Records deleted on request are passed ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.streams import stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
-from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.topics import Topic
@@ -41,6 +42,7 @@ class DiffQuery:
     max_bytes: int = limits.DIFF_BYTES_DEFAULT
     nodes: tuple[bytes, ...] = ()  # records of these are left out
     wait_ms: int = 0
+    before_large: Callable[[], Awaitable[None]] | None = None  # awaited before a very large batch is decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +84,20 @@ class DiffPage:
         return self.next_from_seq == self.head_seq
 
     @property
+    def empty(self) -> bool:
+        """Whether it says nothing but that there is nothing new."""
+        return self.caught_up and not self.count and self.tombstone is None
+
+    @property
     def lag(self) -> int:
         return self.head_seq - self.next_from_seq
 
 
 class Diffs:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, decoding: Decoding) -> None:
         self._log = log
         self._clock = clock
+        self._decoding = decoding
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
 
@@ -98,8 +106,7 @@ class Diffs:
         stream = stream_of(topic, partition)
         try:
             page = await self._page(stream, topic.config, wanted)
-            nothing = page.caught_up and not page.count and page.tombstone is None
-            if nothing and wanted.wait_ms and await self._changed(stream, wanted.wait_ms / 1000):
+            if page.empty and wanted.wait_ms and await self._changed(stream, wanted.wait_ms / 1000):
                 page = await self._page(stream, topic.config, wanted)
             return page
         except NotFound:
@@ -177,12 +184,62 @@ class Diffs:
             batches = [memoryview(b"".join(batches))]
         reached = min(chunk.next_offset, floors.end)
         page.stored_each = sum(map(len, batches)) // max(1, reached - at)
-        for index in index_slices(batches):
-            if not _choose(index, page, at, reached, floors, wanted, nodes):
-                return False
+        try:
+            full = _choose_from(
+                batches, limits.DECODED_INLINE_BYTES_MAX, page, reached, floors, wanted, nodes
+            )
+        except TooLarge:
+            if wanted.before_large is not None:
+                await wanted.before_large()
+            full = await self._decoding.run(
+                f"stream {stream}",
+                lambda: _choose_compacted(batches, page, reached, floors, wanted, nodes),
+            )
+        if full:
+            return False
         if page.next_from_seq < reached:
             page.next_from_seq = reached  # deleted records, and markers
         return page.next_from_seq > at
+
+
+def _choose_from(
+    batches: Sequence[memoryview],
+    decoded_max: int,
+    page: DiffPage,
+    end: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> bool:
+    """Choose records from where the page ends. True once the page is full. Raises TooLarge."""
+    for index in index_slices(batches, decoded_max=decoded_max):
+        if not _choose(index, page, page.next_from_seq, end, floors, wanted, nodes):
+            return True
+    return False
+
+
+def _choose_compacted(
+    batches: Sequence[memoryview],
+    page: DiffPage,
+    end: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> bool:
+    """The same for batches of any size, of which the page keeps no more than the records chosen."""
+    before = len(page.chosen)
+    full = _choose_from(batches, limits.BATCH_DECODED_BYTES_MAX, page, end, floors, wanted, nodes)
+    page.chosen[before:] = map(_compacted, page.chosen[before:])
+    return full
+
+
+def _compacted(selected: SelectedRecords) -> SelectedRecords:
+    fields = selected.index.fields[:, selected.rows]
+    start, end = int(fields[kernels.START].min()), int(fields[kernels.END].max())
+    for row in (kernels.START, kernels.END, kernels.KEY_AT, kernels.VALUE_AT, kernels.HEADERS_AT):
+        fields[row] -= start
+    index = RecordIndex(memoryview(bytes(selected.index.data[start:end])), fields, selected.index.headers)
+    return SelectedRecords(index, find_reserved_headers(index), np.arange(fields.shape[1]))
 
 
 def _choose(

@@ -5,9 +5,9 @@ One call reads a bounded part of the log, whatever it looks for, and says where 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem import limits
@@ -50,6 +50,7 @@ class MessagePage:
     records: list[StoredRecord] = field(default_factory=list)
     lost: list[Loss] = field(default_factory=list)
     scanned: int = 0
+    decoded_bytes: int = 0  # of keys and values examined
 
 
 class Messages:
@@ -78,15 +79,21 @@ class Messages:
         page = MessagePage(floors.start, floors.end, at, at)
         width = limit
         while (
-            len(found) < limit and page.before > floors.start and page.scanned < limits.MESSAGES_SCANNED_MAX
+            len(found) < limit
+            and page.before > floors.start
+            and page.scanned < limits.MESSAGES_SCANNED_MAX
+            and page.decoded_bytes < limits.MESSAGES_READ_BYTES_MAX
         ):
             window = MessagePage(
                 floors.start, floors.end, max(floors.start, page.before - width), page.before
             )
             low = window.from_offset
-            window.scanned = page.scanned
+            window.scanned, window.decoded_bytes = page.scanned, page.decoded_bytes
             await self._scan(stream, window, floors, page.before, width, sought)
-            page.scanned = window.scanned
+            if window.from_offset < page.before and width > 1:
+                width = max(1, width // 4)  # it ended too early, and would leave out the newest
+                continue
+            page.scanned, page.decoded_bytes = window.scanned, window.decoded_bytes
             page.lost = window.lost + page.lost
             found = window.records + found
             page.before = low
@@ -116,7 +123,7 @@ class Messages:
             page.from_offset < end
             and len(page.records) < limit
             and page.scanned < limits.MESSAGES_SCANNED_MAX
-            and read_bytes < limits.MESSAGES_READ_BYTES_MAX
+            and max(read_bytes, page.decoded_bytes) < limits.MESSAGES_READ_BYTES_MAX
         ):
             at = page.from_offset
             try:
@@ -133,10 +140,11 @@ class Messages:
             except NotFound:
                 return  # deleted meanwhile: what was read is all there is
             read_bytes += sum(map(len, chunk.batches))
-            reached = await asyncio.to_thread(_add_matching, chunk.batches, page, floors, end, limit, sought)
-            page.from_offset = (
-                max(reached, min(chunk.next_offset, end)) if len(page.records) < limit else reached
+            reached = await self._broker.decoding.run(
+                f"stream {stream}", partial(_add_matching, chunk.batches, page, floors, end, limit, sought)
             )
+            stopped = len(page.records) >= limit or page.decoded_bytes >= limits.MESSAGES_READ_BYTES_MAX
+            page.from_offset = reached if stopped else max(reached, min(chunk.next_offset, end))
             if page.from_offset <= at:
                 return
 
@@ -155,6 +163,9 @@ def _add_matching(
         for record in decode_records(batch, at):
             if record.offset >= end or len(page.records) >= limit:
                 return at
+            if page.decoded_bytes >= limits.MESSAGES_READ_BYTES_MAX:
+                return at
+            page.decoded_bytes += len(record.key or b"") + len(record.value or b"")
             at = record.offset + 1
             page.scanned += 1
             expired = floors.expires_before_ms is not None and record.timestamp_ms < floors.expires_before_ms
@@ -164,7 +175,13 @@ def _add_matching(
 
 
 def _holds(content: bytes | None, wanted: bytes) -> bool:
-    return not wanted or (content is not None and wanted.lower() in content.lower())
+    if not wanted or content is None:
+        return not wanted
+    wanted, step = wanted.lower(), limits.MESSAGES_SEARCH_STEP_BYTES
+    # In steps, so that the event loop can run between them.
+    return any(
+        wanted in content[at : at + step + len(wanted)].lower() for at in range(0, max(1, len(content)), step)
+    )
 
 
 def _header_matches(header: tuple[str, bytes | None], wanted: bytes) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mainstem import limits
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.streams import StreamService
-from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
+from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
 from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
 from mainstem.log.read.views import View
@@ -37,9 +38,10 @@ class Fetched:
 
 
 class Reads:
-    def __init__(self, log: Log, streams: StreamService) -> None:
+    def __init__(self, log: Log, streams: StreamService, decoding: Decoding) -> None:
         self._log = log
         self._streams = streams
+        self._decoding = decoding
 
     async def batches(
         self,
@@ -77,13 +79,21 @@ class Reads:
                 name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
             )
             for slice in fetched.batches:
-                wanted = islice(decode_records(slice, offset), max_records - len(found))
-                found += [Record(*record) for record in wanted]
+                found += await self._decoded(name, slice, offset, max_records - len(found))
                 if len(found) >= max_records:
                     break
             if found or fetched.next_offset == offset:
                 return found
             offset = fetched.next_offset
+
+    async def _decoded(self, name: str, slice: memoryview, offset: int, count: int) -> list[Record]:
+        def decoded(decoded_max: int) -> list[Record]:
+            return [Record(*record) for record in islice(decode_records(slice, offset, decoded_max), count)]
+
+        try:
+            return decoded(limits.DECODED_INLINE_BYTES_MAX)
+        except TooLarge:
+            return await self._decoding.run(name, lambda: decoded(limits.BATCH_DECODED_BYTES_MAX))
 
     async def take(self, name: str, group: str, *, partition: int, limit: int) -> list[Record]:
         """The next records of a group's shared cursor, which moves past them. Empty at the end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 
 from mainstem import limits
 from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
@@ -13,6 +14,7 @@ from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.records.decoding import StoredRecord
 
 _DIGITS_MAX = 18
+_CHECKED_BYTES_MAX = limits.MIB  # of a value, unless more of it is shown
 
 
 async def get_messages(request: HttpRequest) -> Response:
@@ -23,6 +25,7 @@ async def get_messages(request: HttpRequest) -> Response:
     limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
     sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
+    await request.reserve(limits.LARGE_READ_BYTES)
     first, before = _offset(request, "from"), _offset(request, "before")
     if first is not None:
         page = await messages.after(topic, request.partition, first, limit, sought)
@@ -69,11 +72,12 @@ def _message(record: StoredRecord, bound: int) -> Message:
 
 
 def _content(content: bytes | None, bound: int) -> MessageContent | None:
-    """Text if it is UTF-8, else base64. Text is cut between characters."""
+    """Text if its start is UTF-8, else base64. Text is cut between characters."""
     if content is None:
         return None
+    checked = content[: max(bound, _CHECKED_BYTES_MAX)]
     try:
-        text = content.decode()
+        text, _ = codecs.utf_8_decode(checked, "strict", len(checked) == len(content))
     except UnicodeDecodeError:
         return MessageContent(base64=base64.b64encode(content[:bound]).decode())
     if len(content) > bound:

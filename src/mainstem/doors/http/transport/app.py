@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from mainstem import events, limits
 from mainstem.api.routes import CATALOG, Body, Route, Scope
@@ -26,6 +26,7 @@ _log = events.named("http")
 
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
+T = TypeVar("T")
 Write = Callable[[Response], Awaitable[None]]
 
 
@@ -51,7 +52,9 @@ class App:
             response = await _response(exchange, scope)
             if isinstance(response, Response):
                 if len(response.body) >= limits.HTTP_PACKED_BYTES_MIN:
-                    response = await packed(response, exchange.header(b"accept-encoding") or b"")
+                    response = await packed(
+                        response, exchange.header(b"accept-encoding") or b"", exchange.off_loop
+                    )
                 sent = len(response.body)
                 await (_send(response, send) if write is None else write(response))
             elif isinstance(response, Push):
@@ -92,8 +95,10 @@ class _Exchange:
         self._key: ApiKey | None = None
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
+        self._request: HttpRequest | None = None
         self.route_name = "none"
         self.received = 0
+        self._principal = ""
 
     async def run(self) -> Response | Stream | Push:
         found: tuple[Endpoint, dict[str, str]] | Refusal
@@ -113,6 +118,8 @@ class _Exchange:
         request = HttpRequest(
             self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
         )
+        request.principal = self._principal = self._named(key)
+        self._request = request
         if route.scope is not Scope.NONE:
             request.require(route.scope)
         name = parameters.get("topic") or parameters.get("router")
@@ -131,6 +138,17 @@ class _Exchange:
 
     def header(self, name: bytes) -> bytes | None:
         return self._headers.get(name)
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run work that compresses or decompresses much."""
+        return await self._context.broker.decoding.run(self._principal, work)
+
+    def _named(self, key: ApiKey) -> str:
+        """Who asks, for the budget: a key, or an address where no keys are used."""
+        if key.digest:
+            return key.digest.hex()
+        client = self._scope.get("client")
+        return client[0] if client else ""
 
     def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> ApiKey:
         keys = self._context.keys
@@ -175,8 +193,11 @@ class _Exchange:
         if self._key is not None:
             self._key.in_flight -= 1
             self._key = None
-        self._context.body_bytes -= self._held_bytes
-        self._held_bytes = 0
+        if self._held_bytes:
+            self._context.bodies.give(self._principal, self._held_bytes)
+            self._held_bytes = 0
+        if self._request is not None:
+            self._request.release()
 
     def _check_unknown(self, key: ApiKey, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
@@ -204,7 +225,7 @@ class _Exchange:
             raise _untyped(wanted)
         encoding = self.header(b"content-encoding")
         if encoding is not None:
-            body = await unpacked(encoding, body, bound)
+            body = await unpacked(encoding, body, bound, self.off_loop)
             self._hold(len(body))
         return body
 
@@ -229,12 +250,13 @@ class _Exchange:
         if bound and self.received > bound:
             raise _too_large(bound)
         all_bound = limits.HTTP_INGEST_BYTES_MAX
-        if self._context.body_bytes > all_bound:
+        if self._context.bodies.over(self._principal):
             raise throttled("ingest_queue", all_bound, "too many bytes are being received at once: retry")
 
     def _hold(self, more: int) -> None:
-        self._held_bytes += more
-        self._context.body_bytes += more
+        if more:
+            self._held_bytes += more
+            self._context.bodies.take(self._principal, more)
 
 
 def _too_large(bound: int) -> Refusal:

@@ -14,7 +14,7 @@ from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.pipeline_reports import PipelineReports
 from mainstem.broker.tables.lake_reports import LakeReports
-from mainstem.doors.budget import Budget
+from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import ApiKeys
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.metrics import Metric
@@ -56,7 +56,7 @@ class Context:
     traffic: Traffic = field(default_factory=Traffic)
     budget: Budget = field(default_factory=Budget)
     started: float = field(default_factory=time.monotonic)
-    body_bytes: int = 0  # of requests being received and served
+    bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
@@ -77,6 +77,11 @@ class Context:
             self.lake_reports.published,
             self.pipeline_reports.published,
         ]
+
+    @property
+    def body_bytes(self) -> int:
+        """Of requests being received and served."""
+        return self.bodies.total
 
     def known_groups(self) -> Groups:
         """Those of the door that members come through; without one nobody is a member, and offsets are all."""

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from mainstem import limits
 from mainstem.api.base import Performance
 from mainstem.api.routes import Scope
 from mainstem.broker.broker import Broker
@@ -44,6 +45,8 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
+        self.principal = ""
+        self._reserved_bytes = 0
 
     @property
     def broker(self) -> Broker:
@@ -56,6 +59,31 @@ class HttpRequest:
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
         return self.headers.get(name)
+
+    # Memory of the response
+
+    async def reserve(self, amount: int) -> None:
+        """Count so many bytes for the response, instead of those before, until the client has read it.
+
+        Waits while the client's other responses, or those of all clients, hold too much."""
+        self.release()
+        await self.context.budget.responses.reserve(self.principal, amount)
+        self._reserved_bytes = amount
+
+    def reserved_is(self, amount: int) -> None:
+        """The response turned out to be this large."""
+        self.context.budget.responses.take(self.principal, amount)
+        self.release()
+        self._reserved_bytes = amount
+
+    async def before_large(self) -> None:
+        """A very large batch is to be decoded for the response."""
+        await self.reserve(limits.LARGE_READ_BYTES)
+
+    def release(self) -> None:
+        if self._reserved_bytes:
+            self.context.budget.responses.give(self.principal, self._reserved_bytes)
+            self._reserved_bytes = 0
 
     # Query parameters
 
