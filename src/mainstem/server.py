@@ -156,6 +156,8 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             node=config.node,
             segment_entries=config.text_segment_entries,
             connections_max=config.text_connections,
+            idle_s=config.text_idle_ms / 1000,
+            budget=budget,
         )
         doors.append(("text", text, config.text))
     http = _http_door(config, broker, budget) if config.http is not None else None
@@ -179,6 +181,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
             security=kafka_security(config),
+            budget=budget,
         )
         doors.append(("kafka", kafka, config.kafka))
         if http is not None:

@@ -66,6 +66,7 @@ class BrokerOptions:
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
     repack: RepackOptions = field(default_factory=RepackOptions)
     topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
+    partitions_max: int = limits.PARTITIONS_MAX  # of all topics; 0 = unlimited
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
     objects: str = ""  # URL of the object store; none: a folder of the data directory
@@ -113,7 +114,14 @@ class Broker:
         self.security = Security(log)
         self.client_quotas = ClientQuotaService(log, clock)
         self.shares = ShareService(log, clock, self.streams)
-        self._topics = TopicService(log, clock, random, options.default_config, topics_max=options.topics_max)
+        self._topics = TopicService(
+            log,
+            clock,
+            random,
+            options.default_config,
+            topics_max=options.topics_max,
+            partitions_max=options.partitions_max,
+        )
         self.activity = Activity(clock)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(

@@ -34,6 +34,7 @@ def broker_options(config: Config) -> BrokerOptions:
             bytes_per_s=config.repack_bytes_per_s,
         ),
         topics_max=config.max_topics,
+        partitions_max=config.max_partitions,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
         lake_topics=config.lake_topics,

@@ -65,6 +65,11 @@ class StreamService:
         return list(self._log.ledger.topics)
 
     @property
+    def partitions(self) -> int:
+        """Of all topics."""
+        return self._log.ledger.topics.partitions
+
+    @property
     def topics_state(self) -> int:
         """Equal as long as no topic is made, changed or deleted."""
         return self._log.ledger.topics.digest

@@ -18,7 +18,7 @@ from mainstem.broker.eager_tasks import run_eagerly
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.activity import Activity
-from mainstem.errors import Closed, NotFound
+from mainstem.errors import Closed, NotFound, TooLarge
 from mainstem.ledger.topics import Topic
 
 _log = events.named("watch")
@@ -379,6 +379,11 @@ class WatchService:
                 group.watch_options.nodes,
             )
             page = await self.diffs.read(topic, wanted, feed.partition)
+            if page.bytes > limits.WATCH_RECORD_BYTES_MAX:
+                raise TooLarge(
+                    f"the record {page.next_from_seq} of topic {topic.name!r} has {page.bytes} bytes: live "
+                    f"streams carry up to {limits.WATCH_RECORD_BYTES_MAX}; read it with a diff, and watch from there"
+                )
         except NotFound:
             self._retire(group)
             self.schedule(feed)  # which finds that it is gone

@@ -64,13 +64,26 @@ class Pool:
         if self._waiting:
             self._serve_waiting()
 
-    async def reserve(self, principal: str, amount: int) -> None:
-        """Take it as soon as it fits. Principals are served in turn, each in the order of its requests."""
+    @property
+    def waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    def ask(self, principal: str, amount: int) -> asyncio.Future[None] | None:
+        """Take it now, if it fits. Else returns a future that is done once it is taken, and that may be cancelled.
+
+        Principals are served in turn, each in the order of its requests."""
         if principal not in self._waiting and self.fits(principal, amount):
             self.take(principal, amount)
-            return
+            return None
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(principal, deque()).append((amount, granted))
+        return granted
+
+    async def reserve(self, principal: str, amount: int) -> None:
+        """Take it as soon as it fits."""
+        granted = self.ask(principal, amount)
+        if granted is None:
+            return
         try:
             await granted
         except asyncio.CancelledError:
@@ -93,7 +106,7 @@ class Pool:
 
 
 class FrameRate:
-    """Frames that cost work and move no data: so many a second, and some at once."""
+    """Frames that cost work and move no data: a number of them each second, and a burst at once."""
 
     __slots__ = ("_at", "_burst", "_left", "_per_s")
 

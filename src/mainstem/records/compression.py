@@ -30,7 +30,7 @@ _PIECE_BYTES_MIN = 64 * limits.KIB
 _ZSTD_BLOCK_BYTES = 128 * limits.KIB  # maximum output of one block ...
 _ZSTD_BLOCK_STORED_BYTES_MIN = 4  # ... and its minimum input
 _ZSTD_SUSPECT_RATIO = 64  # data that shrank more than this is decompressed in small steps ...
-_ZSTD_SUSPECT_BLOCKS = 64  # ... of so many blocks
+_ZSTD_SUSPECT_BLOCKS = 64  # ... of this many blocks
 
 
 def codec_id(codec: Codec) -> int:

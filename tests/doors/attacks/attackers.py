@@ -228,7 +228,7 @@ def http2_window_zero(addresses: Addresses, seconds: float) -> None:
 
 
 def _post_all(address: Address, requests: Iterable[bytes], seconds: float, connections: int) -> None:
-    """Send requests on so many connections at a time, each until the server answers it."""
+    """Send requests, one on each of some connections, each until the server answers it."""
     ends = time.monotonic() + seconds
     left = iter(requests)
     held: list[socket.socket] = []

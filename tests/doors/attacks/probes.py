@@ -81,7 +81,9 @@ class Observed:
 
     def __str__(self) -> str:
         latencies = ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.p99_ms.items())
-        return f"p99: {latencies} (without the attack {self.quiet_p99_ms:.0f} ms); RSS {self.rss_bytes >> 20} MiB; {len(self.failures)} failures {self.failures[:3]}"
+        quiet = f"without the attack {self.quiet_p99_ms:.0f} ms"
+        failures = f"{len(self.failures)} failures {self.failures[:3]}"
+        return f"p99: {latencies} ({quiet}); RSS {self.rss_bytes >> 20} MiB; {failures}"
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def _probes(server: ServerProcess) -> list[Probe]:
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes. Raises ConnectionError at the end."""
+    """Exactly `size` bytes. Raises ConnectionError at the end."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))

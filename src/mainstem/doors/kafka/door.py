@@ -15,6 +15,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
+from mainstem.doors.budget import Budget
 from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
@@ -43,7 +44,9 @@ class KafkaDoor:
         clock: Clock | None = None,
         group_options: GroupOptions | None = None,
         security: KafkaSecurity | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget
         self._broker = broker
         self._group_options = group_options
         self._broker_id = broker_id
@@ -60,7 +63,7 @@ class KafkaDoor:
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._connections = KafkaConnections(self._bounds, self.metrics)
+        self._connections = KafkaConnections(self._bounds, self.metrics, self._budget)
         self._server = await loop.create_server(
             self._connection,
             address.host,

@@ -7,6 +7,7 @@ import asyncio
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.doors.budget import Budget
 from mainstem.doors.text.connection import TextConnection
 from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.service import TextService
@@ -25,13 +26,15 @@ class TextDoor:
         segment_entries: int = limits.TEXT_SEGMENT_ENTRIES,
         connections_max: int = limits.TEXT_CONNECTIONS_MAX,
         stall_s: float = limits.TEXT_STALL_S,
+        idle_s: float = limits.TEXT_IDLE_S,
+        budget: Budget | None = None,
     ) -> None:
         self._broker = broker
         self._broker_id = broker_id
         self._node = node
         self._segment_entries = segment_entries
         self._stall_s = stall_s
-        self._connections = TextConnections(connections_max)
+        self._connections = TextConnections((budget or Budget()).door(connections_max), idle_s)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
@@ -44,6 +47,7 @@ class TextDoor:
         bound = Address(host, port)
         node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
         self._service = TextService(self._broker, node)
+        self._connections.start_sweeping()
         await self._server.start_serving()
         return bound
 

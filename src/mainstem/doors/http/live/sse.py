@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainstem import limits
+from mainstem.api.base import ErrorEvent
 from mainstem.doors.http.transport.errors import Refusal, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Header
+from mainstem.errors import TooLarge
 
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
@@ -31,6 +33,13 @@ def event(name: bytes, data: bytes, id: bytes = b"") -> bytes:
     if id:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (id, name, data)
     return b"event: %b\ndata: %b\n\n" % (name, data)
+
+
+def read_failure(topic: str, error: Exception) -> ErrorEvent:
+    """Why a topic is not watched any more."""
+    if isinstance(error, TooLarge):
+        return ErrorEvent("payload_too_large", str(error), topic)
+    return ErrorEvent("internal", f"topic {topic!r} cannot be read", topic)
 
 
 def heartbeat(now_ms: int) -> bytes:

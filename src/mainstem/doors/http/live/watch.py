@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
-from mainstem.api.base import U64, ErrorEvent
+from mainstem.api.base import U64
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
@@ -37,7 +37,7 @@ async def post_watch(request: HttpRequest) -> Response:
         raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
         request.require_name(name)
-    request.context.live.sessions.check_room()
+    request.context.live.sessions.check_room(request.principal)
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
     shown: dict[str, WatchedTopic] = {}
@@ -59,6 +59,7 @@ async def post_watch(request: HttpRequest) -> Response:
         include_tags=body.include_tags,
         include_data=body.include_data,
         include_trace=body.include_trace,
+        holder=request.principal,
     )
     url = f"/v0/watch/{session.wid}"
     ttl_ms = limits.WATCH_SESSION_TTL_MS
@@ -214,7 +215,7 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        data = _encode(ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic))
+        data = _encode(sse.read_failure(place.topic, error))
         self._push(sse.event(b"error", data))
         self._end()
 

@@ -263,7 +263,7 @@ class Socket:
         if isinstance(error, Closed):
             self.shut_down()
             return
-        failure = ErrorEvent("internal", f"topic {place.topic!r} cannot be read", place.topic)
+        failure = sse.read_failure(place.topic, error)
         self._push(b"error", _encode(failure))
 
     def _resume(self) -> None:

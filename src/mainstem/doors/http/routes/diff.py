@@ -37,9 +37,13 @@ async def post_diff(request: HttpRequest) -> Response:
     shown = partial(
         render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
     )
-    large = page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX
-    records = await asyncio.to_thread(shown) if large else shown()
-    return Response(200, _answer(request, page, records), (JSON,))
+    if page.bytes <= limits.RENDERED_ON_LOOP_BYTES_MAX:
+        answer = _answer(request, page, shown())
+    elif page.bytes <= limits.DIFF_BYTES_MAX:
+        answer = _answer(request, page, await asyncio.to_thread(shown))
+    else:
+        answer = await broker.decoding.run(request.principal, lambda: _answer(request, page, shown()))
+    return Response(200, answer, (JSON,))
 
 
 async def _read(request: HttpRequest, topic: Topic, wanted: DiffQuery, wait_ms: int) -> DiffPage:

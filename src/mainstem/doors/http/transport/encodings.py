@@ -20,7 +20,7 @@ _STEP_BYTES = 64 * limits.KIB
 _SUSPECT_STEP_BYTES = 256  # of a zstd frame that shrank its content by more than this ratio, or begins
 _SUSPECT_RATIO = 64
 _MEMBERS_MIN = 64  # members of a gzip file, or frames of zstd, that any body may have …
-_MEMBER_BYTES_MIN = 1 * limits.KIB  # … and one more for so many bytes: a million empty ones only cost time
+_MEMBER_BYTES_MIN = 1 * limits.KIB  # … and one more for each KiB: a million empty ones only cost time
 
 
 class OffLoop(Protocol):

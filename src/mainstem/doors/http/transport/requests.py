@@ -63,7 +63,7 @@ class HttpRequest:
     # Memory of the response
 
     async def reserve(self, amount: int) -> None:
-        """Count so many bytes for the response, instead of those before, until the client has read it.
+        """Count this many bytes for the response, instead of those before, until the client has read it.
 
         Waits while the client's other responses, or those of all clients, hold too much."""
         self.release()
