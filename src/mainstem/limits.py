@@ -506,6 +506,8 @@ KAFKA_TOKEN_KEYS_MAX = 100  # in a JWKS: a token without a key id is checked aga
 KAFKA_TOKEN_TIME_S_MAX = 253_402_300_799  # the end of the year 9999; clients that send milliseconds exceed it
 KAFKA_TOKEN_CHECK_THREADS = 1  # so that a flood of tokens uses at most one core
 KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked or waits for the check
+KAFKA_PASSWORD_CHECKS_WAITING_MAX = 256  # a check takes about 10 ms
+KAFKA_PASSWORDS_REMEMBERED = 10_000  # passwords that matched
 KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
 
 # Inspection

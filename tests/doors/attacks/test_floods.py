@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
 from mainstem.records.building import build_batch
-from mainstem.testing.server import ServerProcess
+from mainstem.testing import server as servers
+from mainstem.testing.server import ServerHandle, ServerProcess
 from tests.support.text import TextClient
 
 from .attackers import ATTACKS
@@ -119,3 +120,54 @@ def test_others_are_served_during(server: ServerProcess, name: str, chaos: bool)
     began = time.monotonic()
     server.terminate()
     assert time.monotonic() - began < 15
+
+
+@pytest.fixture
+def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next server may open 1,024 files and no more."""
+
+    def start(arguments: Sequence[str], environment: dict[str, str], folder: Path) -> ServerHandle:
+        limited = ["bash", "-c", 'ulimit -Hn 1024 && ulimit -Sn 1024 && exec "$@"', "bash"]
+        command = [*limited, sys.executable, "-m", "mainstem", *arguments]
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
+        )
+
+    monkeypatch.setattr(servers, "start", start)
+
+
+@pytest.mark.slow
+def test_silent_connections_use_up_no_descriptors(
+    started: None, few_descriptors: None, tmp_path: Path, chaos: bool
+) -> None:
+    with ServerProcess(tmp_path / "data", "--segment-bytes", "1MiB") as server:
+        prepare(server)
+        check(run_attack(server, "silent", _WHOLE_S if chaos else 2 * _SLICE_S), chaos)
+        _fill(server, 32)  # which takes new files
+        assert httpx.get(f"http://{server.address('http')}/v0/ready").status_code == 200
+
+
+@pytest.mark.slow
+def test_metadata_of_very_many_partitions(tmp_path: Path, chaos: bool) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        prepare(server)
+        created = _create_partitions(server, topics=100 if chaos else 20)
+        assert created <= 200_000
+        check(run_attack(server, "metadata", _WHOLE_S if chaos else _SLICE_S), chaos)
+
+
+def _create_partitions(server: ServerProcess, topics: int) -> int:
+    """Topics of 10,000 partitions each, until the server refuses more. Returns the number of partitions."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
+    created = 0
+    for number in range(topics):
+        (future,) = admin.create_topics([NewTopic(f"wide-{number}", 10_000, 1)]).values()
+        try:
+            future.result(60)
+        except KafkaException:
+            return created
+        created += 10_000
+    return created

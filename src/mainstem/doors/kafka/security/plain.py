@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
-from mainstem.doors.kafka.security.passwords import matches
+from mainstem.doors.kafka.security.password_checks import PasswordChecks
 from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
+
+_CHECKS = PasswordChecks()  # of the process: one thread, whatever the number of doors
 
 
 class PlainExchange:
@@ -24,6 +24,6 @@ class PlainExchange:
         if acting_for not in ("", user):
             raise Unauthorized("acting for another user is not supported")
         credential = self._users.any_credential(user)
-        if not await asyncio.to_thread(matches, credential, password):  # milliseconds of hashing
+        if not await _CHECKS.matches(credential, password):
             raise Unauthorized(REFUSED)
         return ExchangeStep(b"", user)

@@ -162,7 +162,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._lands = False  # it does so in the landing
         self._counted: tuple[str, int] | None = None  # principal and bytes that the budget counts for it
-        self._room: asyncio.Future[None] | None = None  # there is no room for it yet
+        self._room: asyncio.Future[None] | None = None  # it waits until it fits the budget
         self._frame_at = 0.0  # when it began
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
         self._line: deque[Reply] = deque()
