@@ -299,6 +299,7 @@ RECEIVED_BYTES_MAX = 256 * MIB  # of unfinished requests, and of requests behind
 DECODES_WAITING_MAX = 256  # compressed bodies and large batches of one principal that wait to be decoded
 REQUESTS_WAITING_MAX = 16 * KIB  # parsed, behind others of their connection
 RESPONSE_BYTES_MAX = 256 * MIB  # of large responses that clients have not read
+STEPS_AHEAD_PER_TURN = 4  # of all clients that send requests ahead, before the event loop serves others
 CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
 CONTROL_FRAMES_BURST = 500.0  # … and at once
 CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from mainstem import limits
-from mainstem.errors import Throttled
+from mainstem.errors import Closed, Throttled
 
 T = TypeVar("T")
 
@@ -33,10 +33,13 @@ class Decoding:
         self._waiting: dict[str, deque[_Job]] = {}
         self._used_s: dict[str, float] = {}  # of principals with jobs; forgotten when nobody waits
         self._running = False
+        self._stopped = False
         self.seconds = 0.0  # processor time of all jobs
 
     async def run(self, principal: str, work: Callable[[], T]) -> T:
         """The result of the work. Raises Throttled if the principal has too many jobs waiting."""
+        if self._stopped:
+            raise Closed("the server is stopping")
         line = self._waiting.setdefault(principal, deque())
         bound = limits.DECODES_WAITING_MAX
         if len(line) >= bound:
@@ -80,6 +83,14 @@ class Decoding:
             if not job.done.done():
                 job.done.set_result(result)
         self._next()
+
+    def stop_waiting(self) -> None:
+        """Refuse the jobs that wait, and all that come."""
+        self._stopped = True
+        for line in self._waiting.values():
+            for job in line:
+                if not job.done.done():
+                    job.done.set_exception(Closed("the server is stopping"))
 
     def close(self) -> None:
         """Wait for no job: a job that runs ends by itself."""

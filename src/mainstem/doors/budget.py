@@ -128,6 +128,31 @@ class FrameRate:
         self._left += frames
 
 
+class Turns:
+    """Work of clients that sent far ahead: a few steps in each turn of the event loop, so that others come between."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def later(self, step: Callable[[], None]) -> None:
+        self._waiting.append(step)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        try:
+            for _ in range(min(len(self._waiting), limits.STEPS_AHEAD_PER_TURN)):
+                self._waiting.popleft()()
+        finally:
+            self._schedule()
+
+
 class BudgetedConnection(Protocol):
     """A connection that the budget may close to make room for others."""
 
@@ -210,6 +235,7 @@ class Budget:
         self.responses = Pool(
             lambda: limits.RESPONSE_BYTES_MAX
         )  # large responses, until clients have read them
+        self.turns = Turns()
         self._frames: dict[str, FrameRate] = {}
         self.floods_closed = 0
 

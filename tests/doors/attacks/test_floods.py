@@ -27,6 +27,7 @@ _P99_MS_MAX = 100.0
 _BUSY_FACTOR = 3  # on a machine where even a server without attackers is slow
 _SLICE_SLACK_MS = 400.0  # a slice runs beside other tests, and has few samples
 _QUIET_S = 2.0
+_STOP_S_MAX = 30.0  # ten seconds to drain, and the last checkpoint
 
 _LARGE = ("slow_readers", "http2_window_zero", "unread_fetches")
 _BOMBS = ("batch_bombs", "searched_bombs", "watched_bombs")
@@ -119,7 +120,7 @@ def test_others_are_served_during(server: ServerProcess, name: str, chaos: bool)
     check(run_attack(server, name, _WHOLE_S if chaos else _SLICE_S), chaos)
     began = time.monotonic()
     server.terminate()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < _STOP_S_MAX
 
 
 @pytest.fixture

@@ -111,6 +111,7 @@ class HttpDoor:
         self._server.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
+        self.context.broker.decoding.stop_waiting()
         await self.context.live.shut_down()
         for connection in list(self._state.connections):
             connection.shutdown()

@@ -154,9 +154,15 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._used_at = self.loop.time()
+        if self.pipeline:
+            self._budget.turns.later(self._continue)
+        else:
+            super().on_response_complete()
+
+    def _continue(self) -> None:
+        """Serve the next request of the pipeline."""
         super().on_response_complete()
-        if self._waiting:
-            self._count_waiting()
+        self._count_waiting()
         if self.flow.full and len(self.pipeline) <= limits.HTTP_PIPELINE_REQUESTS_MAX // 2:
             unparsed = self._unparsed
             self._hold(b"")

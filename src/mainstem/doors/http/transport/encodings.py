@@ -16,6 +16,8 @@ _GZIP_WINDOW = 31  # zlib's way to say: with a gzip header
 _LEVEL = 1  # JSON shrinks well enough at the cheapest level
 _OFF_LOOP_BYTES = 64 * limits.KIB  # from here on a thread does it …
 _INLINE_BYTES_MAX = 512 * limits.KIB  # … and where a small body gives more than this
+_EXPANDED_BYTES_MIN = 16 * limits.MIB  # any body may decompress to this much …
+_EXPANDED_RATIO_MAX = 128  # … and a larger one to this multiple more
 _STEP_BYTES = 64 * limits.KIB
 _SUSPECT_STEP_BYTES = 256  # of a zstd frame that shrank its content by more than this ratio, or begins
 _SUSPECT_RATIO = 64
@@ -36,7 +38,7 @@ async def unpacked(encoding: bytes, body: bytes, bound: int, off_loop: OffLoop) 
         return body
     if name not in _UNPACK:
         raise Refusal(415, "unsupported_media_type", "a body may be packed by gzip or zstd")
-    bound = bound or limits.HTTP_BODY_BYTES_MAX
+    bound = min(bound or limits.HTTP_BODY_BYTES_MAX, _EXPANDED_BYTES_MIN + _EXPANDED_RATIO_MAX * len(body))
     unpack = _UNPACK[name]
     try:
         whole = b""

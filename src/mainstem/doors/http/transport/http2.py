@@ -50,7 +50,7 @@ class Http2Connection(asyncio.Protocol):
         self._free_frames = limits.CONTROL_FRAMES_FREE
         self._received = b""  # frames whose turn has not come, and the start of one
         self._preface = len(PREFACE)  # bytes of it that are still to come
-        self._working: asyncio.Handle | None = None
+        self._working = False  # frames wait for their turn
         self._loop = asyncio.get_running_loop()
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._streams: dict[int, _Stream] = {}
@@ -87,8 +87,6 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._seats.leave(self._peer, self)
         self._state.connections.discard(self)
-        if self._working is not None:
-            self._working.cancel()
         self._received = b""
         self._writable.set()
         for stream in self._streams.values():
@@ -111,12 +109,12 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
         self._received = self._received + data if self._received else data
-        if self._working is None:
+        if not self._working:
             self._work()
 
     def _work(self) -> None:
         """Process some frames, and others after the loop has served other connections."""
-        self._working = None
+        self._working = False
         if self.transport.is_closing():
             return
         frames = _whole_frames(self._received, self._preface)
@@ -130,7 +128,8 @@ class Http2Connection(asyncio.Protocol):
             return
         if frames.more:
             self.transport.pause_reading()
-            self._working = self._loop.call_soon(self._work)
+            self._working = True
+            self._budget.turns.later(self._work)
         elif not self.transport.is_reading():
             self.transport.resume_reading()
 
