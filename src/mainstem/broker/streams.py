@@ -6,10 +6,11 @@ reads that need a file.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from mainstem import limits
-from mainstem.errors import PartitionNotFound, RecordsLost, TopicNotFound
+from mainstem.errors import PartitionNotFound, RecordsLost, TooLarge, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.read.chunks import ReadChunk
@@ -128,9 +129,9 @@ class StreamService:
                 offset = loss.end
                 continue
             for slice in chunk.batches:
-                for record in decode_records(slice, offset):
-                    if record[1] >= time_ms:
-                        return record[0], record[1]
+                found = await _first_at(slice, offset, time_ms)
+                if found is not None:
+                    return found
             offset = max(chunk.next_offset, offset + 1)
         return None
 
@@ -145,3 +146,16 @@ class StreamService:
 
     def unwatch(self, streams: Sequence[int], watcher: VisibilityWatcher) -> None:
         self._log.visibility.unwatch(streams, watcher)
+
+
+async def _first_at(slice: memoryview, offset: int, time_ms: int) -> tuple[int, int] | None:
+    """Offset and time of the first record of `time_ms` or later."""
+
+    def first(decoded_max: int) -> tuple[int, int] | None:
+        records = decode_records(slice, offset, decoded_max)
+        return next(((record[0], record[1]) for record in records if record[1] >= time_ms), None)
+
+    try:
+        return first(limits.DECODED_INLINE_BYTES_MAX)
+    except TooLarge:
+        return await asyncio.to_thread(first, limits.BATCH_DECODED_BYTES_MAX)

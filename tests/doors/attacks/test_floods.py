@@ -24,8 +24,8 @@ _DOORS = ("http", "kafka", "text")
 _SLICE_S, _WHOLE_S = 4.0, 20.0
 _RSS_MAX = 1 << 30
 _P99_MS_MAX = 100.0
-_BUSY_FACTOR = 3  # on a machine where even a server without attackers is slow
-_SLICE_SLACK_MS = 400.0  # a slice runs beside other tests, and has few samples
+_BUSY_FACTOR = 4  # on a machine where even a server without attackers is slow
+_SLICE_SLACK_MS = 1_500.0  # a slice runs beside other tests, and has few samples
 _QUIET_S = 2.0
 _STOP_S_MAX = 30.0  # ten seconds to drain, and the last checkpoint
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gzip
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
+import httpx
 import pytest
+import zstandard
 
 from mainstem import limits
 from mainstem.address import Address
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_sessions import WatchSessions
@@ -170,8 +175,6 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_a_deeply_nested_cursor_is_refused(broker: Broker) -> None:
-    import httpx
-
     door = HttpDoor(broker)
     address = await door.start(Address("127.0.0.1", 0))
     cursor = base64.b64encode(b'{"after":"a","x":' + b"[" * 5000 + b"]" * 5000 + b"}").decode()
@@ -179,3 +182,31 @@ async def test_a_deeply_nested_cursor_is_refused(broker: Broker) -> None:
         answer = await client.get("/v0/topics", params={"cursor": cursor})
     assert answer.status_code == 400
     await door.stop(1.0)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+async def test_a_body_of_many_empty_members_costs_little(
+    broker: Broker, pack: Callable[[bytes], bytes]
+) -> None:
+    member = pack(b"")
+    body = member * (4_000_000 // len(member))
+    encoding = "gzip" if pack is gzip.compress else "zstd"
+    door = HttpDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client:
+        answer = await client.post("/v0/topics/t", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert broker.decoding.seconds < 2.0
+    await door.stop(1.0)
+
+
+async def test_more_partitions_than_allowed_are_refused(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", partitions_max=10))
+    await broker.create_topic("a", partitions=6)
+    with pytest.raises(Throttled):
+        await broker.create_topic("b", partitions=5)
+    await broker.create_topic("b", partitions=4)
+    with pytest.raises(Throttled):
+        await broker.add_partitions("a", 7)
+    await broker.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
-from mainstem.errors import OffsetOutOfRange, RecordsLost
+from mainstem.errors import OffsetOutOfRange, RecordsLost, TooLarge
 from mainstem.log.log import Log
 from mainstem.log.read.chunks import ReadChunk
 from mainstem.records import kernels
@@ -82,7 +83,10 @@ class JobReader:
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
         chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
-        index = _index_of(chunk)
+        try:
+            index = _index_of(chunk, limits.DECODED_INLINE_BYTES_MAX)
+        except TooLarge:
+            index = await asyncio.to_thread(_index_of, chunk, limits.BATCH_DECODED_BYTES_MAX)
         # The first batch may begin before the offset, and its records serve as well.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
         piece = _CachedBatches(first, max(chunk.next_offset, offset + 1), index)
@@ -115,9 +119,9 @@ def _count_below(offsets: Sequence[int], start: int, end: int) -> int:
     return at - start
 
 
-def _index_of(chunk: ReadChunk) -> RecordIndex | None:
-    """All records of a chunk under one index."""
-    parts = list(index_slices(chunk.batches))
+def _index_of(chunk: ReadChunk, decoded_max: int) -> RecordIndex | None:
+    """All records of a chunk under one index. Raises TooLarge."""
+    parts = list(index_slices(chunk.batches, decoded_max=decoded_max))
     if not parts:
         return None
     if len(parts) == 1:

@@ -25,6 +25,7 @@ from mainstem.errors import CannotListen, InvalidConfig
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
+_MESSAGES_QUEUED_MAX = 2  # received on a web socket behind the one that is served: each may be large
 
 
 class HttpDoor:
@@ -79,6 +80,7 @@ class HttpDoor:
             date_header=False,
             timeout_keep_alive=int(limits.HTTP_IDLE_S),
             ws_max_size=limits.WEBSOCKET_MESSAGE_BYTES_MAX,
+            ws_max_queue=_MESSAGES_QUEUED_MAX,
             ws_per_message_deflate=False,  # it would cost every socket some 300 KB
         )
         config.load()
@@ -89,6 +91,7 @@ class HttpDoor:
             address.port,
             backlog=_BACKLOG,
             ssl=self._tls,
+            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()

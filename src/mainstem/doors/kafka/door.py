@@ -147,7 +147,7 @@ class KafkaDoor:
             return {}
         return {
             "ssl": self._security.tls,
-            "ssl_handshake_timeout": limits.KAFKA_TLS_HANDSHAKE_S,
+            "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
             "ssl_shutdown_timeout": limits.KAFKA_TLS_SHUTDOWN_S,
         }
 
