@@ -128,7 +128,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next server may open 1,024 files and no more."""
 
     def start(arguments: Sequence[str], environment: dict[str, str], folder: Path) -> ServerHandle:
-        limited = ["bash", "-c", 'ulimit -Hn 1024 && ulimit -Sn 1024 && exec "$@"', "bash"]
+        limited = ["bash", "-c", 'ulimit -Sn 1024 && ulimit -Hn 1024 && exec "$@"', "bash"]
         command = [*limited, sys.executable, "-m", "mainstem", *arguments]
         return subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder

@@ -98,10 +98,14 @@ def _partition_count(context: KafkaContext, wanted: _RequestedTopics) -> int:
 
 
 async def _answer_and_keep(call: Call, wanted: _RequestedTopics, key: bytes, reply: Reply) -> None:
-    answers, state = call.context.metadata_answers, _state(call)
-    answer = await _answer_in_steps(call, wanted, {})
-    if state == _state(call):
-        answers.put(call.version, key, answer)
+    answers = call.context.metadata_answers
+    async with call.context.metadata_turn:
+        state = _state(call)
+        answer = answers.get(state, call.version, key)  # another request may have had it built meanwhile
+        if answer is None:
+            answer = await _answer_in_steps(call, wanted, {})
+            if state == _state(call):
+                answers.put(call.version, key, answer)
     reply.send([answer])
 
 

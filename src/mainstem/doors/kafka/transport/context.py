@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -61,3 +62,4 @@ class KafkaContext:
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
+    metadata_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large answer is built
