@@ -137,20 +137,19 @@ class Turns:
 
     def later(self, step: Callable[[], None]) -> None:
         self._waiting.append(step)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._waiting and not self._scheduled:
+        if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
+        """Pause between turns, in which the threads that write the log can run."""
         try:
             for _ in range(min(len(self._waiting), limits.STEPS_AHEAD_PER_TURN)):
                 self._waiting.popleft()()
         finally:
-            self._schedule()
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
+                asyncio.get_running_loop().call_later(limits.STEPS_AHEAD_PAUSE_S, self._run)
 
 
 class BudgetedConnection(Protocol):
