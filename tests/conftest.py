@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A test's JVM ends before an optimising compiler pays: without one it starts with little more than half the work.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Where nothing is to be written beside the sources, each of hundreds of processes would compile all that it imports.
+# Without a bytecode cache, each of hundreds of processes would compile all its imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -1,1 +1,1 @@
-"""Programs for those who work on Mainstem; no release contains them. Run them from the root of the checkout."""
+"""Programs for the development of Mainstem, not part of a release. Run them from the root of the checkout."""

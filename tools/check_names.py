@@ -1,8 +1,8 @@
-"""Check names and prose: class names are unique in the package, and nobody adds phrases that we do not write.
+"""Check names, prose and tests: unique class names, no phrases of the list, no use of private attributes in tests.
 
-`python tools/check_names.py` exits with 1 and names what is wrong. `names_allowed.json` holds what is still
-there: classes that share a name, and phrases a directory. The counts may only fall. `--write` records the
-present state; run it after you removed phrases, or after you moved files.
+`python tools/check_names.py` exits with 1 and prints each problem. `names_allowed.json` holds the remaining cases:
+classes that share a name, and the phrases and private attributes of each directory. The counts may only fall. `--write`
+records the present state; run it after you remove cases or move files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 PACKAGE = "src/mainstem"
 PROSE = ("src/mainstem", "docs", "console/src", "tests")
 SUFFIXES = (".py", ".md", ".ts", ".tsx")
-GLOSSARY = "docs/glossary.md"  # it names the words that we do not use
+GLOSSARY = "docs/glossary.md"  # it lists the words that we do not use
+TESTS = "tests"
+NAMEDTUPLE_API = {"_asdict", "_fields", "_make", "_replace"}  # public, despite the underscore
 ALLOWED = "tools/names_allowed.json"
 
 # Phrase, as a regular expression in which a space matches any white space.
@@ -82,34 +84,40 @@ def main() -> int:
     arguments.add_argument("--write", action="store_true", help="record the present state as allowed")
     options = arguments.parse_args()
     classes, phrases = shared_names(options.root), forbidden_phrases(options.root)
+    private = private_attributes(options.root)
     allowed_path = options.root / ALLOWED
     if options.write:
         state = {
             "classes": {name: len(places) for name, places in sorted(classes.items())},
             "phrases": {folder: len(found) for folder, found in sorted(phrases.items())},
+            "private": {folder: len(found) for folder, found in sorted(private.items())},
         }
         allowed_path.write_text(json.dumps(state, indent=2) + "\n")
         return 0
-    allowed = (
-        json.loads(allowed_path.read_text()) if allowed_path.exists() else {"classes": {}, "phrases": {}}
-    )
+    allowed: dict[str, dict[str, int]] = {"classes": {}, "phrases": {}, "private": {}}
+    if allowed_path.exists():
+        allowed |= json.loads(allowed_path.read_text())
     problems = [
         f"class {name} is defined {len(places)} times: {', '.join(places)}"
         for name, places in sorted(classes.items())
         if len(places) > max(1, allowed["classes"].get(name, 1))
     ]
-    for folder, found in sorted(phrases.items()):
-        most = allowed["phrases"].get(folder, 0)
-        if len(found) > most:
-            problems.append(f"{folder}: {len(found)} phrases that we do not write, {most} allowed:")
-            problems.extend(f"  {place}" for place in found)
+    for kind, by_folder, what in (
+        ("phrases", phrases, "phrases that we do not write"),
+        ("private", private, "uses of private attributes in tests"),
+    ):
+        for folder, found in sorted(by_folder.items()):
+            most = allowed[kind].get(folder, 0)
+            if len(found) > most:
+                problems.append(f"{folder}: {len(found)} {what}, {most} allowed:")
+                problems.extend(f"  {place}" for place in found)
     for problem in problems:
         sys.stdout.write(problem + "\n")
     return 1 if problems else 0
 
 
 def shared_names(root: Path) -> dict[str, list[str]]:
-    """Classes that share a name with another class of the package, with the places of all of them."""
+    """Classes that share a name with another class of the package, with the location of each."""
     places: dict[str, list[str]] = defaultdict(list)
     for path in sorted((root / PACKAGE).rglob("*.py")):
         for name, line in _classes(ast.parse(path.read_text())):
@@ -127,7 +135,7 @@ def _classes(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def forbidden_phrases(root: Path) -> dict[str, list[str]]:
-    """Where phrases of the list stand, by directory."""
+    """The locations of phrases of the list, by directory."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in _prose_files(root):
         text = path.read_text().lower()
@@ -140,8 +148,41 @@ def forbidden_phrases(root: Path) -> dict[str, list[str]]:
         )
         for start, phrase in hits:
             line = text.count("\n", 0, start) + 1
-            found["/".join(name.parts[:-1][:3])].append(f"{name}:{line}: {phrase}")
+            found[_folder(name)].append(f"{name}:{line}: {phrase}")
     return dict(found)
+
+
+def private_attributes(root: Path) -> dict[str, list[str]]:
+    """The places in tests that use a private attribute of an object of another module, by directory."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((root / TESTS).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        name = path.relative_to(root)
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        own = NAMEDTUPLE_API | {node.attr for node in attributes if _is_self(node.value)}
+        own |= {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        for node in attributes:
+            private = (
+                node.attr.startswith("_") and not node.attr.startswith("__") and not _is_kafka_code(node)
+            )
+            if private and node.attr not in own:
+                found[_folder(name)].append(f"{name}:{node.lineno}: {node.attr}")
+    return dict(found)
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _is_kafka_code(node: ast.Attribute) -> bool:
+    """The codes of confluent_kafka's own errors begin with an underscore, and are public."""
+    return isinstance(node.value, ast.Name) and node.value.id == "KafkaError"
+
+
+def _folder(name: Path) -> str:
+    return "/".join(name.parts[:-1][:3])
 
 
 def _prose_files(root: Path) -> Iterator[Path]:

@@ -12,6 +12,7 @@ import { Lake } from "./screens/lake";
 import { Overview } from "./screens/overview";
 import { Queue } from "./screens/queue";
 import { Queues } from "./screens/queues";
+import { Rates } from "./screens/rates";
 import { Routers } from "./screens/routers";
 import { SignIn } from "./screens/signin";
 import { Storage } from "./screens/storage";
@@ -29,6 +30,7 @@ const SCREENS = [
   ["queues", "Queues"],
   ["routers", "Routers"],
   ["transactions", "Transactions"],
+  ["rates", "Rates"],
   ["lake", "Lake and pipelines"],
   ["storage", "Storage map"],
 ] as const;
@@ -112,6 +114,8 @@ function Screen(props: { name: string; rest: string[] }) {
       return <Routers />;
     case "transactions":
       return <Transactions />;
+    case "rates":
+      return <Rates />;
     case "lake":
       return <Lake />;
     case "storage":

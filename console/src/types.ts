@@ -308,6 +308,49 @@ export interface JobLease {
   lease_id: string;
 }
 
+export interface KeyBody {
+  name?: string;
+  scopes?: string;
+  prefixes?: string[];
+  namespace?: string;
+  ttl_ms?: number;
+}
+
+export interface KeyCreated {
+  id: string;
+  principal: string;
+  scopes: string;
+  prefixes: string[];
+  namespace: string;
+  created_ms: number;
+  expires_ms: number | null;
+  rotated_ms: number | null;
+  secret: string;
+  performance: Performance;
+}
+
+export interface KeyDescription {
+  id: string;
+  principal: string;
+  scopes: string;
+  prefixes: string[];
+  namespace: string;
+  created_ms: number;
+  expires_ms: number | null;
+  rotated_ms: number | null;
+}
+
+export interface KeyList {
+  keys: KeyDescription[];
+  performance: Performance;
+}
+
+export interface KeyRevoked {
+  id: string;
+  revoked: boolean;
+  performance: Performance;
+}
+
 export interface KeyRights {
   authentication: boolean;
   scopes: string[];
@@ -405,6 +448,52 @@ export interface NackResult {
   skipped: number[];
   ready: number;
   in_flight: number;
+  performance: Performance;
+}
+
+export interface NamespaceConfigured {
+  created: boolean;
+  namespace: NamespaceReport;
+  performance: Performance;
+}
+
+export interface NamespaceDeletion {
+  namespace: string;
+  topics_deleted: number;
+  performance: Performance;
+}
+
+export interface NamespaceDescriptionBody {
+  retention_ms?: number | null;
+  retention_bytes?: number | null;
+  ttl_ms?: number | null;
+  durability?: "ephemeral" | "memory" | "disk" | "fsync" | null;
+  partitions?: number | null;
+  principals?: string[];
+  topics_max?: number;
+  partitions_max?: number;
+  bytes_max?: number;
+}
+
+export interface NamespaceReport {
+  namespace: string;
+  retention_ms: number | null;
+  retention_bytes: number | null;
+  ttl_ms: number | null;
+  durability: "ephemeral" | "memory" | "disk" | "fsync" | null;
+  partitions: number | null;
+  principals: string[];
+  topics_max: number;
+  partitions_max: number;
+  bytes_max: number;
+  topics_total: number;
+  partitions_total: number;
+  bytes_total: number;
+  created_ms: number;
+}
+
+export interface NamespaceReports {
+  namespaces: NamespaceReport[];
   performance: Performance;
 }
 
@@ -553,6 +642,7 @@ export interface Publication {
   sources: [number, number, number][];
   parts: Part[];
   removed_records?: number;
+  undecodable?: [number, number][];
 }
 
 export interface PublishResult {
@@ -563,6 +653,34 @@ export interface QueueStats {
   ready: number;
   in_flight: number;
   dead_lettered: number;
+}
+
+export interface RateBody {
+  limits: Record<string, number | null>;
+  user?: string;
+  client?: string;
+  group?: string;
+  namespace?: string;
+}
+
+export interface RateChanged {
+  rate: RateDescription;
+  performance: Performance;
+}
+
+export interface RateDescription {
+  limits: Record<string, number>;
+  throttled_total: number;
+  throttled_ms: number;
+  user?: string;
+  client?: string;
+  group?: string;
+  namespace?: string;
+}
+
+export interface RateList {
+  rates: RateDescription[];
+  performance: Performance;
 }
 
 export interface ReadGap {
@@ -707,6 +825,25 @@ export interface RouterListing {
   dest: string;
   guarantee: string;
   forwarded_total: number;
+}
+
+export interface RuleBody {
+  principal: string;
+  operation: string;
+  resource: string;
+  name: string;
+  pattern: string;
+  permission: string;
+  host: string;
+}
+
+export interface RuleList {
+  rules: RuleBody[];
+  performance: Performance;
+}
+
+export interface RulesBody {
+  rules: RuleBody[];
 }
 
 export interface ServerOverview {
@@ -1128,6 +1265,32 @@ export interface TransactionList {
 export interface TransactionPartitions {
   topic: string;
   partitions: number[];
+}
+
+export interface UserBody {
+  password?: string;
+}
+
+export interface UserChanged {
+  user: string;
+  performance: Performance;
+  password: string | null;
+}
+
+export interface UserDeleted {
+  user: string;
+  deleted: boolean;
+  performance: Performance;
+}
+
+export interface UserDescription {
+  user: string;
+  mechanisms: string[];
+}
+
+export interface UserList {
+  users: UserDescription[];
+  performance: Performance;
 }
 
 export interface WalExtents {

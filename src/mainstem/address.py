@@ -1,9 +1,11 @@
-"""Listening addresses: `HOST:PORT`, `[IPV6]:PORT`, port 0 for any free port."""
+"""Listening addresses: `HOST:PORT`, `[IPV6]:PORT`, port 0 for any free port.
+
+A listener is an address with options: `HOST:PORT,namespace=acme/shop,advertise=HOST:PORT`."""
 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PORT_MAX = 65_535
 
@@ -12,9 +14,18 @@ PORT_MAX = 65_535
 class Address:
     host: str
     port: int
+    namespace: str = ""  # of a listener: the namespace that its clients see
+    advertise: str = ""  # of a listener: the address that clients use for it
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        options = "".join(
+            f",{name}={value}"
+            for name, value in (("namespace", self.namespace), ("advertise", self.advertise))
+            if value
+        )
+        return (
+            f"[{self.host}]:{self.port}{options}" if ":" in self.host else f"{self.host}:{self.port}{options}"
+        )
 
     @property
     def loopback(self) -> bool:
@@ -41,6 +52,35 @@ class Address:
         if not (port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
             raise ValueError(f"needs a port from 0 to {PORT_MAX}, not {port!r}")
         return cls(host, int(port))
+
+
+def parse_listener(text: str) -> Address:
+    """An address with options. Raises ValueError as `Address.parse` does."""
+    place, *options = text.split(",")
+    given: dict[str, str] = {}
+    for option in options:
+        name, _, value = option.strip().partition("=")
+        if name not in ("namespace", "advertise") or not value or name in given:
+            raise ValueError(f"takes namespace=NAME and advertise=HOST:PORT after an address, not {option!r}")
+        given[name] = value
+    if "advertise" in given:
+        Address.parse(given["advertise"])
+    return replace(
+        Address.parse(place), namespace=given.get("namespace", ""), advertise=given.get("advertise", "")
+    )
+
+
+def parse_listeners(text: str) -> tuple[Address, ...]:
+    """Several listeners with a semicolon between them, each of another namespace. Raises ValueError."""
+    found = tuple(parse_listener(part) for part in text.split(";"))
+    if len({listener.namespace for listener in found}) != len(found):
+        raise ValueError("takes one address for each namespace, and one without")
+    return found
+
+
+def listener_name(door: str, listener: Address) -> str:
+    """The name of a listener in the ports file, and among the addresses of a broker."""
+    return f"{door}:{listener.namespace}" if listener.namespace else door
 
 
 def _ipv6(host: str) -> str:

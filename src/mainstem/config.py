@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from mainstem import limits, values
-from mainstem.address import Address
+from mainstem.address import Address, parse_listener, parse_listeners
 from mainstem.errors import InvalidConfig
 
 T = TypeVar("T")
@@ -44,12 +44,17 @@ def _one_of(*choices: str) -> ValueKind[str]:
     return ValueKind("|".join(choices), values.one_of(*choices))
 
 
-def _address_or_off(text: str) -> Address | None:
-    return None if text == "off" else Address.parse(text)
+def _listener_or_off(text: str) -> Address | None:
+    return None if text == "off" else parse_listener(text)
+
+
+def _listeners_or_off(text: str) -> tuple[Address, ...]:
+    return () if text == "off" else parse_listeners(text)
 
 
 _PATH = ValueKind("PATH", values.path)
-_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
+_LISTENER = ValueKind("HOST:PORT[,namespace=NS]|off", _listener_or_off, absent="off")
+_LISTENERS = ValueKind("HOST:PORT[,namespace=NS];…|off", _listeners_or_off, absent="off")
 _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
@@ -71,13 +76,18 @@ class Config:
     """The table of settings: name, type, text form, help, default."""
 
     data_dir: Annotated[Path, _PATH, "Directory that holds the log."] = Path("data")
-    http: Annotated[Address | None, _ADDRESS, "Address of the HTTP door (port 0: any free port)."] = _HTTP
-    text: Annotated[Address | None, _ADDRESS, "Address of the text door (port 0: any free port)."] = _TEXT
-    kafka: Annotated[Address | None, _ADDRESS, "Address of the Kafka door (port 0: any free port)."] = _KAFKA
+    http: Annotated[Address | None, _LISTENER, "Address of the HTTP door (port 0: any free port)."] = _HTTP
+    text: Annotated[Address | None, _LISTENER, "Address of the text door (port 0: any free port)."] = _TEXT
+    kafka: Annotated[
+        tuple[Address, ...],
+        _LISTENERS,
+        "Addresses of the Kafka door (port 0: any free port), one for each namespace that has its own.",
+    ] = (_KAFKA,)
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
-        "Address that Kafka clients use for this broker; none: the address of the door.",
+        "Address that Kafka clients use for this broker; none: the address that it listens on. A listener can have "
+        "its own: HOST:PORT,advertise=HOST:PORT.",
     ] = None
     ports_file: Annotated[
         Path | None, _PATH, "When ready, write a JSON map from each door to its address to this file."
@@ -190,6 +200,16 @@ class Config:
     kafka_group_delay_ms: Annotated[
         int, _whole(0, 60_000), "How long an empty group waits for more members before the first rebalance."
     ] = limits.GROUP_INITIAL_DELAY_MS
+    kafka_num_partitions: Annotated[
+        int,
+        _whole(1, limits.PARTITIONS_PER_TOPIC_MAX),
+        "Partitions of topics that Kafka clients create without a number (num.partitions).",
+    ] = 1
+    kafka_auto_create: Annotated[
+        bool,
+        _FLAG,
+        "Create topics that Kafka clients name and that do not exist (auto.create.topics.enable).",
+    ] = True
     kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Maximum members of a group."] = (
         limits.GROUP_MEMBERS_MAX
     )
@@ -209,7 +229,7 @@ class Config:
     kafka_users: Annotated[
         str,
         _SECRET,
-        "Users of the Kafka door: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated.",
+        "Users: name:password or name:SCRAM-SHA-256$iterations$salt$stored$server, comma-separated; -: from stdin.",
     ] = ""
     kafka_reauthenticate_ms: Annotated[
         int, _whole(0, 2**53), "How long an authenticated Kafka session lasts; 0: as long as its connection."
@@ -230,10 +250,25 @@ class Config:
     kafka_oauth_unsecured: Annotated[bool, _FLAG, "Accept unsigned bearer tokens: for development only."] = (
         False
     )
+    oidc_issuer: Annotated[
+        str,
+        _TEXT_VALUE,
+        "URL of an OpenID Connect issuer whose tokens every door accepts; the server fetches and renews its keys.",
+    ] = ""
+    oidc_audience: Annotated[
+        str,
+        _TEXT_VALUE,
+        "Required audience (aud) of tokens of --oidc-issuer; any: accept every audience.",
+    ] = ""
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),
         "Enforce ACLs on the Kafka door; auto: if clients use SASL or certificates.",
+    ] = "auto"
+    audit: Annotated[
+        str,
+        _one_of("auto", "on", "off"),
+        "Write administrative and denied operations to the topic __audit; auto: if clients authenticate.",
     ] = "auto"
     kafka_super_users: Annotated[
         str, _NAMES, "Kafka users with all permissions, separated by semicolons."
@@ -241,11 +276,50 @@ class Config:
     api_keys: Annotated[
         str,
         _SECRET,
-        "Keys of the HTTP door: key[:scopes[:prefixes]], comma-separated; none: no authentication.",
+        "API keys, for every door: key[:scopes[:prefixes]], comma-separated; -: read them from standard input.",
     ] = ""
-    allow_insecure_no_auth: Annotated[
-        bool, _FLAG, "Allow the HTTP door to listen on other addresses than loopback without keys."
+    api_keys_file: Annotated[
+        Path | None,
+        _PATH,
+        "File with API keys, one per line or comma-separated, written as in --api-keys.",
+    ] = None
+    kafka_users_file: Annotated[
+        Path | None,
+        _PATH,
+        "File with users, one per line or comma-separated, written as in --kafka-users.",
+    ] = None
+    insecure: Annotated[
+        bool, _FLAG, "Allow doors to listen on other addresses than loopback without authentication."
     ] = False
+    insecure_http: Annotated[
+        bool, _FLAG, "Let anonymous clients do everything over HTTP, although access is restricted."
+    ] = False
+    insecure_kafka: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything over Kafka, although access is restricted.",
+    ] = False
+    insecure_text: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the text door, although access is restricted.",
+    ] = False
+    allowed_origins: Annotated[
+        str,
+        _WORDS,
+        "Origins of web pages that may call the HTTP door from a browser, comma-separated; *: every origin.",
+    ] = ""
+    allowed_hosts: Annotated[
+        str,
+        _WORDS,
+        "Further host names by which clients without credentials reach the HTTP door; *: every name.",
+    ] = ""
+    path_roots: Annotated[
+        str,
+        _WORDS,
+        "Directories that backups and Delta tables may use, comma-separated; none: any, for administrators only.",
+    ] = ""
+    allow_insecure_no_auth: Annotated[bool, _FLAG, "The same as --insecure, for the HTTP door only."] = False
     probe_auth: Annotated[bool, _FLAG, "Require a key for health and readiness, too."] = False
     tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the HTTP door; none: no TLS."] = None
     tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
@@ -281,6 +355,16 @@ class Config:
         _size(0, limits.HTTP_BODY_BYTES_MAX),
         "Maximum size of a request body; 0: the highest possible limit.",
     ] = limits.HTTP_BODY_BYTES_MAX
+    clock_step_ms: Annotated[
+        int,
+        _whole(0, 2**53),
+        "Largest jump ahead of the system clock that a running server follows; 0: any. A restart accepts the clock.",
+    ] = limits.CLOCK_STEP_MS_MAX
+    accept_missing: Annotated[
+        bool,
+        _FLAG,
+        "Record the records of missing log files as lost for good, instead of waiting until a file is restored.",
+    ] = False
     lake_topics: Annotated[
         str,
         _one_of("tables", "all"),
@@ -323,6 +407,8 @@ class Setting:
             return "(set)" if value else ""
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ";".join(map(str, value)) or self.kind.absent
         return self.kind.absent if value is None else str(value)
 
 

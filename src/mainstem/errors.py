@@ -6,8 +6,7 @@
     │   │   └── InvalidGroupName    a group name that is empty or too long
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
-    │   │   ├── CorruptBatch        a record batch whose checksum does not match its bytes
-    │   │   └── UnsupportedFormat   records in a format older than RecordBatch v2
+    │   │   └── CorruptBatch, UnsupportedFormat: a wrong checksum, or a format before RecordBatch v2
     │   ├── MalformedRequest        bytes that are not a valid request of the protocol
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
     │   └── TooLarge                a record, batch or request over a named limit
@@ -16,21 +15,16 @@
     │   ├── Unauthorized            the key is missing or unknown
     │   └── Forbidden               the scopes or prefixes of the key do not cover this
     ├── NotFound                    the named object does not exist
-    │   ├── TopicNotFound
-    │   ├── PartitionNotFound
-    │   ├── StreamNotFound
-    │   ├── GroupNotFound
+    │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
+    │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── RouterNotFound
-    │   ├── NamespaceNotFound
-    │   ├── TableNotFound
-    │   ├── TransactionNotFound
+    │   ├── NamespaceNotFound, TableNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
-    │   ├── TopicExists
+    │   ├── TopicExists, NamespaceExists, TableExists
     │   ├── TopicFull               the topic is at its cap and rejects new records
-    │   ├── TopicNotEmpty           a delete with the condition "if empty" found records
-    │   ├── TopicIncompatible       the topic exists and cannot change as requested
+    │   ├── TopicNotEmpty, NamespaceNotEmpty: what a caller deletes has contents
+    │   ├── TopicIncompatible, TableIncompatible: it exists and cannot change as requested
     │   ├── RouterCycle             copies would return to their source
     │   ├── NotAQueue               the topic is a log, and only queues have jobs
     │   ├── LeaseLost               the lease of a job expired, or the job is already settled
@@ -41,46 +35,30 @@
     │   ├── OutOfOrderSequence      an idempotent producer skipped a sequence number
     │   ├── ProducerFenced          a newer producer with the same id has taken over
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
-    │   ├── NamespaceExists
-    │   ├── NamespaceNotEmpty       the namespace to drop contains tables
-    │   ├── TableExists
-    │   ├── TableIncompatible       the declared columns contradict the table
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
-    │   ├── BrokerNumberTaken       another broker has the id that this one tried
-    │   └── BrokerFenced            a newer membership replaced this broker's
+    │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
     ├── GroupRefused                the coordinator of a group rejected a call
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
-    │   ├── UnknownMember           the group has no member with that id: join again
-    │   ├── IllegalGeneration       the member sent a generation other than the current one
-    │   ├── RebalanceInProgress     the group is rebalancing: join again
+    │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
-    │   ├── WrongGroupKind          the group uses the other group protocol
-    │   ├── InconsistentProtocol    the group uses another protocol type, or no protocol that all members support
-    │   ├── FencedInstance          another member took over the instance id
-    │   ├── UnreleasedInstance      a member that has not left still has the instance id
-    │   ├── FencedMemberEpoch       the epoch of the member is not current: join again
+    │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
+    │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
     │   ├── StaleMemberEpoch        an offset commit or fetch used an old member epoch
-    │   ├── UnsupportedAssignor     no server-side assignor has that name
-    │   ├── InvalidRegex            the pattern of a subscription is not a valid regular expression
-    │   ├── InvalidSessionTimeout   a session timeout outside the allowed range
-    │   ├── ShareSessionNotFound    the share session is unknown or expired: open another
-    │   ├── InvalidShareSession     the share session has another epoch: open another
-    │   ├── ShareSessionsFull       the limit of share sessions is reached: close some
+    │   ├── ShareSessionNotFound, InvalidShareSession, ShareSessionsFull
     │   ├── GroupFull               the limit of members or of groups is reached
-    │   ├── GroupNotEmpty           the operation needs a group without members
-    │   ├── GroupSubscribed         the group still reads the topic whose offsets are to be deleted
+    │   ├── GroupNotEmpty, GroupSubscribed: the operation needs a group without members
     │   └── UnstableOffsets         an open transaction includes these offsets
     ├── OffsetOutOfRange            the offset is below the start or past the end of the stream
     ├── RecordsLost                 damage or a crash lost these records; names the exact range
     ├── DataLost                    records were gone before a Spark query read them
     ├── Unavailable                 temporary: the same call may succeed later
     │   ├── Throttled               a named limit of this server is reached
-    │   ├── Unreachable             the server at the URL does not respond in time
+    │   │   └── CapacityReached     a limit on what the server or a namespace holds: it does not pass by itself
+    │   ├── Unreachable, StoreUnreachable: the server or the object store does not respond in time
     │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
-    │   ├── StoreUnreachable        the object store does not respond in time
     │   ├── OutcomeUnknown          no response: the write may have happened, or may still happen
     │   ├── Stale                   too far behind the tail of the log to write: catch up first
     │   ├── CannotListen            the address of a door is in use, not local, or not allowed
@@ -88,13 +66,13 @@
     │   └── Closed                  the log is closed or closing
     ├── ServerFault                 the server failed, or is not a Mainstem server
     └── StorageError                the data directory or store is unusable
-        ├── DirectoryLocked         another process has it open
-        ├── DirectoryUnusable       missing permission, or not a directory
+        ├── DirectoryLocked, DirectoryUnusable: in use by another process, or not accessible
         ├── StoreRefused            the object store rejects access: check credentials, bucket and address
         ├── NewerVersion            written by a newer Mainstem
         ├── BehindCheckpoint        the requested commits were truncated behind a checkpoint
         ├── BackupDamaged           bytes of the backup are missing or damaged
         ├── LogDamaged              damage that copies and checksums cannot repair
+        │   ├── OlderVersion        written by an older Mainstem, in a form that this one does not read
         │   └── SliceDamaged        stored records do not match their checksum; names the offsets
         ├── ObjectMissing           the object store has lost an object of the log
         └── LedgerDiverged          the replayed state differs from the recorded digest
@@ -231,6 +209,20 @@ class CredentialNotFound(NotFound):
         self.user = user
 
 
+class ApiKeyNotFound(NotFound):
+    def __init__(self, id: str) -> None:
+        super().__init__(f"API key {id[:64]!r} does not exist")
+        self.id = id
+
+
+class TransactionForbidden(Forbidden):
+    """The transactional id is not the client's to write with."""
+
+
+class ProducerForbidden(Forbidden):
+    """The producer id is another client's."""
+
+
 class Rejected(MainstemError):
     """The ledger rejected the command; the result is the same on every broker."""
 
@@ -264,9 +256,7 @@ class RouterCycle(Rejected):
     """A router would copy records back to their source; `cycle` names the topics."""
 
     def __init__(self, cycle: list[str]) -> None:
-        super().__init__(
-            f"the router would create the cycle {' > '.join(cycle)}: set allow_cycle to allow it"
-        )
+        super().__init__(f"the router would create the cycle {' > '.join(cycle)}: set allow_cycle")
         self.cycle = cycle
 
 
@@ -311,6 +301,14 @@ class NamespaceExists(Rejected):
 class NamespaceNotEmpty(Rejected):
     def __init__(self, namespace: str) -> None:
         super().__init__(f"namespace {namespace[:64]!r} contains tables: drop them first")
+        self.namespace = namespace
+
+
+class NamespaceInUse(Rejected):
+    def __init__(self, namespace: str, topics: int) -> None:
+        super().__init__(
+            f"namespace {namespace[:64]!r} has {topics} topics: delete them first, or force their deletion"
+        )
         self.namespace = namespace
 
 
@@ -457,9 +455,7 @@ class GroupNotEmpty(GroupRefused):
 
 class GroupSubscribed(GroupRefused):
     def __init__(self, group: str, topic: str) -> None:
-        super().__init__(
-            f"group {group!r} still reads topic {topic!r}: stop its members before you delete the offsets"
-        )
+        super().__init__(f"group {group!r} still reads topic {topic!r}: stop its members first")
 
 
 class UnstableOffsets(GroupRefused):
@@ -509,6 +505,10 @@ class Throttled(Unavailable):
         self.bound = bound
 
 
+class CapacityReached(Throttled):
+    """A limit on what the server or a namespace holds. It does not pass by itself."""
+
+
 class Unreachable(Unavailable):
     """The server at the URL does not respond in time. The request may have been executed."""
 
@@ -524,6 +524,10 @@ class SparkMissing(Unavailable):
 
 class NoSpace(Unavailable):
     """The disk is full; writes resume when there is space."""
+
+
+class NoDescriptors(NoSpace):
+    """The process or the machine has no free file descriptor; writes resume when one is free."""
 
 
 class StoreUnreachable(Unavailable):
@@ -607,10 +611,7 @@ class LedgerDiverged(StorageError):
     """The replayed state differs from the digest in the log."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            f"{message}. Run `mainstem check --explain-divergence` to see what differs and `mainstem repair` to "
-            "rewrite the checkpoint from the log"
-        )
+        super().__init__(f"{message}. Run `mainstem check --explain-divergence`, then `mainstem repair`")
 
 
 class InvariantBroken(AssertionError):

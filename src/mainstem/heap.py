@@ -6,6 +6,9 @@ import ctypes
 
 from mainstem import limits
 
+HEAP_KEPT_BYTES = 64 * limits.MIB  # freed memory that the server keeps for the next requests
+HEAP_BLOCK_BYTES_MAX = 16 * limits.MIB  # larger blocks are mapped from the kernel and returned to it
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
@@ -17,5 +20,5 @@ def keep_freed_memory() -> None:
     server does this: an embedded log must not tune its host process. Without glibc, this does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, limits.HEAP_BLOCK_BYTES_MAX)
-        mallopt(_TRIM_THRESHOLD, limits.HEAP_KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX)
+        mallopt(_TRIM_THRESHOLD, HEAP_KEPT_BYTES)

@@ -16,21 +16,22 @@ from pathlib import Path
 from typing import Protocol
 
 from mainstem import events, heap, limits, tracing
-from mainstem.address import Address
+from mainstem.address import Address, listener_name
+from mainstem.broker.access.keys import settings_key
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HttpDoor, tls_context
-from mainstem.doors.http.transport.auth import parse_keys
 from mainstem.doors.http.transport.context import HttpLimits
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
-from mainstem.spark.child import LakeChild, reachable
+from mainstem.spark.driver.child import LakeChild, reachable
 
 _log = events.named("server")
 
@@ -46,6 +47,11 @@ _BIND_REASONS = {
 
 
 class Door(Protocol):
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        ...
+
     async def start(self, address: Address) -> Address:
         """Listen. Returns the bound address. Raises OSError."""
         ...
@@ -73,30 +79,37 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
     if config.traces:
         tracing.export_by(config.traces)
     opening = time.monotonic()
-    broker = await Broker.open(broker_options(config))
+    options = broker_options(config)
+    lake_key = secrets.token_hex(32)  # of the driver that this server starts
+    if config.lake:
+        access = replace(options.access, internal=(settings_key(lake_key, name="lake"),))
+        options = replace(options, access=access)
+    broker = await Broker.open(options)
     _log.info("opened", data_dir=config.data_dir, seconds=round(time.monotonic() - opening, 3))
     try:
-        await _serve_doors(config, broker, stop)
+        await _serve_doors(config, broker, stop, lake_key)
     finally:
         closing = time.monotonic()
         await broker.close()
         _log.info("closed", seconds=round(time.monotonic() - closing, 3))
 
 
-async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> None:
+async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake_key: str) -> None:
     started: dict[str, Door] = {}
     ports: dict[str, str] = {}
     advertised: dict[str, str] = {}
-    lake_key = secrets.token_hex(32) if config.lake and config.api_keys else None
-    if lake_key is not None:
-        config = replace(config, api_keys=f"{config.api_keys},{lake_key}")
     lake: LakeChild | None = None
     try:
         for name, door, address in _doors(config, broker):
+            _check_address(config, name, door, address)
+            if address.namespace:
+                await broker.namespaces.create(address.namespace, exist_ok=True)
+            _check_address(config, name, door, address)
             bound = await _start(name, door, address)
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
+        _report_access(broker, started)
         await broker.cluster.join(advertised)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
@@ -104,7 +117,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         gc.freeze()  # what is loaded by now stays: full collections need not traverse it, 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
         _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
-        lake = _lake(config, ports, lake_key)
+        lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
         if sharing is not None and sharing.failure is not None:
@@ -113,8 +126,9 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event) -> N
         if lake is not None:
             await lake.stop()  # first, so that it can release its leases
         # Doors drain concurrently, within one timeout.
-        cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in started.values()))
-        for name, count in zip(started, cut_off, strict=True):
+        doors = {door: name for name, door in reversed(started.items())}
+        cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in doors))
+        for name, count in zip(doors.values(), cut_off, strict=True):
             if count:
                 _log.warning("connections cut off", door=name, count=count, after_s=limits.SHUTDOWN_DRAIN_S)
         _delete_ports_file(config.ports_file)
@@ -158,12 +172,13 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             connections_max=config.text_connections,
             idle_s=config.text_idle_ms / 1000,
             budget=budget,
+            insecure=config.insecure_text,
         )
         doors.append(("text", text, config.text))
     http = _http_door(config, broker, budget) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
-    if config.kafka is not None:
+    if config.kafka:
         kafka = KafkaDoor(
             broker,
             broker_id=broker.log.broker,
@@ -180,10 +195,12 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 initial_delay_ms=config.kafka_group_delay_ms,
                 offsets_retention_ms=config.kafka_offsets_retention_ms,
             ),
-            security=kafka_security(config),
+            security=replace(kafka_security(config), insecure=config.insecure_kafka),
+            auto_create=config.kafka_auto_create,
+            default_partitions=config.kafka_num_partitions,
             budget=budget,
         )
-        doors.append(("kafka", kafka, config.kafka))
+        doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:
             http.context.published.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
@@ -194,7 +211,6 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
 def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
     return HttpDoor(
         broker,
-        keys=parse_keys(config.api_keys),
         bounds=HttpLimits(
             inflight_per_key=config.max_inflight_per_key,
             body_bytes=config.max_body_bytes,
@@ -202,24 +218,29 @@ def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
             streams=config.max_sse_connections,
             streams_per_key=config.max_sse_connections_per_key,
         ),
-        allow_insecure=config.allow_insecure_no_auth,
+        insecure=config.insecure_http,
+        allow_insecure=config.insecure or config.allow_insecure_no_auth,
+        origins=OriginPolicy.of(config),
+        path_roots=tuple(Path(root).resolve() for root in config.path_roots.split(",") if root.strip()),
         probe_auth=config.probe_auth,
         tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
         budget=budget,
     )
 
 
-def _lake(config: Config, ports: dict[str, str], api_key: str | None) -> LakeChild | None:
+async def _lake(config: Config, http: Door | None, ports: dict[str, str], api_key: str) -> LakeChild | None:
     """Start the lake's driver, if it is enabled."""
     if not config.lake:
         return None
-    if config.http is None or config.tls_cert is not None:
+    if not isinstance(http, HttpDoor):
         _log.warning(
             "lake disabled",
-            message="--lake needs the HTTP door, without TLS; start `mainstem lake run --url …` separately instead",
+            message="--lake needs the HTTP door; start `mainstem lake run --url …` separately instead",
         )
         return None
-    lake = LakeChild(Address.parse(ports["http"]), api_key, config.objects or config.store)
+    # With TLS, the certificate need not name an address of this machine: the driver gets a port of its own.
+    address = Address.parse(ports["http"]) if config.tls_cert is None else await http.listen_inside()
+    lake = LakeChild(address, api_key, config.objects or config.store)
     lake.start()
     return lake
 
@@ -230,11 +251,11 @@ async def _start(name: str, door: Door, address: Address) -> Address:
     except OSError as error:
         reason = _BIND_REASONS.get(error.errno or 0, error.strerror or str(error))
         raise CannotListen(
-            f"the {name} door cannot listen on {address}: {reason}; give another address with --{name}, "
-            f"or turn the door off with --{name} off"
+            f"the {name} door cannot listen on {address}: {reason}; give another address with "
+            f"--{name.partition(':')[0]}, or turn the door off with --{name.partition(':')[0]} off"
         ) from None
     _log.info("listening", door=name, address=bound)
-    if not bound.loopback and not getattr(door, "authenticates", False):
+    if not bound.loopback and not door.authenticates:
         _log.warning(
             "no authentication",
             door=name,
@@ -242,6 +263,38 @@ async def _start(name: str, door: Door, address: Address) -> Address:
             message=f"anyone who can connect to {bound} can read and write every topic through the {name} door",
         )
     return bound
+
+
+def _check_address(config: Config, name: str, door: Door, address: Address) -> None:
+    """Raises CannotListen for a door that other machines reach, and that asks nobody for credentials."""
+    insecure = config.insecure or (name == "http" and config.allow_insecure_no_auth)
+    if not (address.loopback or door.authenticates or insecure):
+        raise CannotListen(
+            f"the {name} door does not listen on {address} without keys or users: set --api-keys-file (or "
+            f"MAINSTEM_API_KEYS), --kafka-sasl or client certificates, or --insecure to let everyone in who reaches it"
+        )
+
+
+def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
+    """Log which doors ask for credentials, and whether anybody could pass."""
+    if not broker.access.restricted:
+        return
+    shown = {
+        name: "authenticated" if door.authenticates else "open to everyone" for name, door in doors.items()
+    }
+    _log.info("access", restricted=True, rules=broker.access.enforced, **shown)
+    options = broker.options.access
+    if (
+        broker.access.enforced
+        and not options.super_users
+        and not options.keys
+        and not len(broker.security.access_rules)
+        and not len(broker.security.api_keys)
+    ):
+        _log.warning(
+            "nobody may do anything",
+            message="the server has neither access rules nor super users: give --kafka-super-users, or --kafka-acl off",
+        )
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

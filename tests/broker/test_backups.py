@@ -200,7 +200,7 @@ async def _at_rest(broker: Broker) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_backup_holds_what_is_in_the_object_store_and_comes_back_without_it(tmp_path: Path) -> None:
+async def test_a_backup_includes_the_object_store_and_restores_without_it(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     broker, written = await _in_every_tier(tmp_path / "data", bucket)
     report = await broker.backups.run(str(tmp_path / "backup"))

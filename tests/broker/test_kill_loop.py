@@ -73,7 +73,7 @@ def _check_order(topic: str, found: dict[int, str]) -> None:
         last[writer] = int(number)
 
 
-async def test_all_that_a_killed_process_acked_is_there_in_order_and_once(
+async def test_a_killed_process_keeps_every_acknowledged_record_in_order_and_once(
     tmp_path: Path, kill_seed: int
 ) -> None:
     randomness = random.Random(kill_seed)

@@ -11,10 +11,10 @@ from mainstem import limits
 from mainstem.api.lake import PartChange, PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.broker.routers.record_locations import LogRange, RecordLocator
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.tables import CommitTables, CreateTable, TableCommit
+from mainstem.tables.record_locations import LogRange, RecordLocator
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
 

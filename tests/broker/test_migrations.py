@@ -20,11 +20,11 @@ from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.storage.migrations import migrate
 from mainstem.errors import DirectoryLocked, InvalidInput
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.commitlog.local.layout import LOCK
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import OsFiles
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import broker_processes
 from tests.support.etcd import EtcdCluster
@@ -123,7 +123,7 @@ def _filled(data: Path) -> list[tuple[int, str]]:
         return records
 
 
-def test_a_directory_goes_on_as_a_log_of_two_brokers(tmp_path: Path) -> None:
+def test_a_migrated_directory_continues_as_a_log_of_two_brokers(tmp_path: Path) -> None:
     data = tmp_path / "data"
     place = ("--store", (tmp_path / "bucket").as_uri())
     records = _filled(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mainstem.broker.cluster.placement import chosen, preferred
+from mainstem.broker.cluster.service import chosen, preferred
 from mainstem.ledger.members import BrokerMember
 
 _THINGS = [f"stream {number}" for number in range(2_000)]

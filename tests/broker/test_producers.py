@@ -6,6 +6,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.transactions.service import PRODUCER_IDLE_MS
 from mainstem.errors import CorruptBatch, InvalidBatch, OutOfOrderSequence, ProducerFenced
 from mainstem.records.building import build_batch
 from tests.support.batches import produced
@@ -31,7 +32,7 @@ RESTARTS = pytest.mark.parametrize("how", ["none", "clean", "kill"])
 
 
 @RESTARTS
-async def test_a_retry_answers_the_first_offset_and_writes_nothing(machine: Machine, how: str) -> None:
+async def test_a_retry_returns_the_first_offset_and_writes_nothing(machine: Machine, how: str) -> None:
     broker = await _opened(machine)
     for number in range(5):
         appended = await broker.append("t", produced(7, 2 * number, b"a%d" % number, b"b"))
@@ -142,6 +143,6 @@ async def test_long_idle_producers_are_forgotten(machine: Machine) -> None:
     )
     await broker.transactions.enforce()
     assert len(broker.log.ledger.producers) == 1
-    machine.clock.advance(limits.PRODUCER_IDLE_MS + 2 * limits.PRODUCER_TIME_STEP_MS)
+    machine.clock.advance(PRODUCER_IDLE_MS + 2 * limits.PRODUCER_TIME_STEP_MS)
     await broker.transactions.enforce()
     assert len(broker.log.ledger.producers) == 0

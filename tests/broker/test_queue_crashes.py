@@ -91,5 +91,5 @@ async def _all_values(broker: Broker, name: str) -> list[bytes]:
     return values
 
 
-async def test_no_job_is_lost_or_handed_out_after_it_was_done(walk_seed: int) -> None:
+async def test_no_job_is_lost_or_delivered_after_it_was_acknowledged(walk_seed: int) -> None:
     await Shift(walk_seed).run()

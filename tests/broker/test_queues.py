@@ -201,7 +201,7 @@ async def test_durable_leases_fail_closed(machine: Machine) -> None:
     assert await broker.queues.state("q") == QueueCounts(1, 0, 0)
 
 
-async def test_acknowledged_jobs_stay_gone_after_a_power_cut(machine: Machine) -> None:
+async def test_acknowledged_jobs_stay_deleted_after_a_power_cut(machine: Machine) -> None:
     broker = await machine.open()
     await queue(broker, *[b"%d" % n for n in range(20)], durability="fsync")
     jobs = (await broker.queues.claim("q", "ann", limit=20)).jobs
@@ -359,20 +359,20 @@ async def test_compressed_batches_and_single_ones_read_alike(machine: Machine) -
 async def test_the_reader_keeps_a_bounded_number_of_bytes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUEUE_PIECES_BYTES_MAX", 200_000)
+    monkeypatch.setattr("mainstem.broker.queues.jobs.QUEUE_PIECES_BYTES_MAX", 200_000)
     broker = await machine.open()
     await queue(broker)
     for _ in range(40):
         await broker.append_values("q", [b"x" * 20_000])
     stream = broker.topic("q").streams[0]
-    reader = JobReader(broker.log)
+    reader = JobReader(broker.streams)
     for at in range(40):
         found = await reader.read(stream, [at])
         assert found[0] is not None
         assert found[0].offset == at
-        assert reader._bytes <= 200_000 + 70_000
+        assert reader.cached_bytes <= 200_000 + 70_000
     reader.forget(stream)
-    assert (reader._bytes, len(reader._pieces)) == (0, 0)
+    assert (reader.cached_bytes, len(reader)) == (0, 0)
 
 
 async def test_gathered_claims_are_served_together(machine: Machine) -> None:

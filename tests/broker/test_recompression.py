@@ -10,6 +10,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.recompression import RECOMPRESSED_INLINE_BYTES_MAX
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
@@ -26,7 +27,7 @@ STORED: dict[str, Codec] = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
-LARGE = b"large " * limits.RECOMPRESSED_INLINE_BYTES_MAX
+LARGE = b"large " * RECOMPRESSED_INLINE_BYTES_MAX
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ async def _stored(broker: Broker, name: str = "t") -> tuple[list[BatchHeader], l
 
 @pytest.mark.parametrize("came", CODECS)
 @pytest.mark.parametrize("kind", STORED)
-@pytest.mark.parametrize("size", [10, limits.RECOMPRESSED_INLINE_BYTES_MAX])
+@pytest.mark.parametrize("size", [10, RECOMPRESSED_INLINE_BYTES_MAX])
 async def test_a_batch_is_stored_in_the_topics_codec(
     machine: Machine, kind: str, came: Codec, size: int
 ) -> None:
@@ -157,7 +158,7 @@ def _garbage(size: int) -> bytearray:
     return seal(batch, attributes=1, last_offset_delta=0, base_timestamp=0, max_timestamp=0, count=1)
 
 
-@pytest.mark.parametrize("size", [1, limits.RECOMPRESSED_INLINE_BYTES_MAX])
+@pytest.mark.parametrize("size", [1, RECOMPRESSED_INLINE_BYTES_MAX])
 async def test_only_a_batch_that_cannot_be_decompressed_is_refused(machine: Machine, size: int) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(compression_type="zstd"))

@@ -12,7 +12,6 @@ import pytest
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import InvalidConfig, SliceDamaged, StoreUnreachable
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.repacked_objects import FIRST_NUMBER, REPACKED
 from mainstem.log.objects.backup import restore
@@ -20,6 +19,7 @@ from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.tables.parts.materialise import materialise
 from tests.support.history import scan
 
 NOW = RepackOptions(

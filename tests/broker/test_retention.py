@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import TopicFull
 from mainstem.ledger.config import TopicConfig
@@ -66,7 +65,7 @@ async def test_size_retention_keeps_the_newest_slices_that_fit(machine: Machine)
 async def test_size_retention_spans_more_objects_than_the_index_cache_holds(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 0, raising=False)
+    monkeypatch.setattr("mainstem.log.read.index.INDEX_MEMORY_BYTES", 0, raising=False)
     broker = await _opened(machine)
     for _ in range(400):
         await broker.append_values("t", [b"." * 100])
@@ -81,7 +80,7 @@ async def test_disabled_or_compacting_retention_deletes_nothing(machine: Machine
     broker = await _opened(machine)
     await broker.create_topic("c", config=TopicConfig(retention_ms=1, cleanup_policy="compact"))
     for name in ("t", "c"):
-        await broker.append_values(name, [b"x"] * 3)
+        await broker.append_values(name, [b"x"] * 3, keys=[b"k"] * 3)
     machine.clock.advance(10**9)
     assert await broker.enforce_retention() == 0
     assert broker.partition("c").records == 3
@@ -199,9 +198,9 @@ async def test_concurrent_truncations_collect_each_object_once(machine: Machine)
 
 
 async def test_retention_runs_by_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RETENTION_EVERY_S", 0.0)
+    monkeypatch.setattr("mainstem.broker.topics.retention.RETENTION_EVERY_S", 0.0)
     broker = await _opened(machine, retention_ms=1000)
     await broker.append_values("t", [b"x"])
     machine.clock.advance(5000)
-    broker._retention.rounds.start()
+    broker.retention.rounds.start()
     await until(lambda: broker.partition("t").start == 1)

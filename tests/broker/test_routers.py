@@ -429,5 +429,5 @@ class Traffic:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_crashes_neither_lose_nor_double_nor_move_a_copy(seed: int) -> None:
+async def test_crashes_neither_lose_duplicate_nor_move_a_copy(seed: int) -> None:
     await Traffic(seed).run()

@@ -77,5 +77,5 @@ def _values(acquired: Acquired | None) -> dict[int, bytes]:
     return {offset: found[offset] for offset in got}
 
 
-async def test_no_record_is_lost_or_handed_out_after_it_was_settled(share_seed: int) -> None:
+async def test_no_record_is_lost_or_delivered_after_it_was_accepted(share_seed: int) -> None:
     await Shift(share_seed).run()

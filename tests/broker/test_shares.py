@@ -14,7 +14,7 @@ from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.errors import InvalidConfig, RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.shares import Verdict
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.ports.clock import ManualClock
 
 from .test_transactions import abandon

@@ -7,7 +7,6 @@ from itertools import pairwise
 from mainstem.broker.broker import Broker
 from mainstem.broker.messages import MessageFilter, Messages
 from mainstem.broker.overview import Overview
-from mainstem.broker.storage.storage_map import storage_map
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
 from mainstem.log.objects.repack.plan import RepackOptions
@@ -37,13 +36,13 @@ async def test_parts_and_the_replaced_ranges_of_the_log_are_distinguished(machin
     await filled(broker)
     await materialised(machine, broker)
     await broker.append_values("t", [b"after"])
-    found = await storage_map(broker, everyone)
+    found = await broker.storage_maps.map(everyone)
     assert [(part.topic, part.base, part.end, part.generation, part.records) for part in found.parts] == [
         ("t", 0, 60, 1, 60)
     ]
     assert found.parts[0].files
     assert found.parts[0].bytes > 0
-    assert (await storage_map(broker, lambda name: False)).parts == []
+    assert (await broker.storage_maps.map(lambda name: False)).parts == []
     tiers = Overview(broker).glance().tiers
     assert (tiers.parquet_records, tiers.parquet_files) == (60, len(found.parts[0].files))
     ranges = [one for held in found.objects for one in held.ranges]
@@ -59,10 +58,10 @@ async def test_repacked_files_are_shown_with_what_they_hold() -> None:
     for number in range(80):
         await broker.append_values("tu"[number % 2], [b"%d" % number + b"." * 100])
     await finished(broker)
-    assert (await storage_map(broker, everyone)).repacked == []
+    assert (await broker.storage_maps.map(everyone)).repacked == []
     assert broker.log.repacker is not None
     assert await broker.log.repacker.step()
-    found = await storage_map(broker, everyone)
+    found = await broker.storage_maps.map(everyone)
     assert found.repacked_total == len(found.repacked) > 1
     (made,) = broker.log.ledger.repacked.rounds
     assert sorted(row.key for row in found.repacked) == sorted(made.keys)
@@ -72,9 +71,9 @@ async def test_repacked_files_are_shown_with_what_they_hold() -> None:
         own = sorted((held.base, held.end) for held in ranges if held.topic == topic)
         assert own[0][0] == 0
         assert all(before[1] == after[0] for before, after in pairwise(own))
-    of_t = await storage_map(broker, everyone, broker.streams.topic("t"))
+    of_t = await broker.storage_maps.map(everyone, broker.streams.topic("t"))
     assert {held.topic for row in of_t.repacked for held in row.ranges} == {"t"}
-    hidden = await storage_map(broker, lambda name: False)
+    hidden = await broker.storage_maps.map(lambda name: False)
     assert not any(row.ranges for row in hidden.repacked)
     tiers = Overview(broker).glance().tiers
     assert (tiers.repacked_files, tiers.repacked_bytes) == (len(made.files), made.bytes)

@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mainstem.api.lake import PlanRequest
 from mainstem.client.broker import BrokerClient
-from mainstem.lake.materialise import materialise
-from mainstem.lake.store_access import STORE_ENV
+from mainstem.ports.objectstore.open import STORE_ENV
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tests.support.s3 import S3Server
 

@@ -22,7 +22,7 @@ from tests.support.machine import Machine
 from tests.support.waiting import settle, until
 
 
-async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
+async def test_a_recreated_topic_is_a_different_topic(machine: Machine) -> None:
     broker = await machine.open()
     first = await broker.create_topic("t")
     await broker.append_values("t", [b"old"])

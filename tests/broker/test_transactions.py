@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.transactions.service import ProducerStamp
+from mainstem.broker.transactions.service import TRANSACTIONAL_ID_IDLE_MS, ProducerStamp
 from mainstem.errors import (
     InvalidInput,
     InvalidTransaction,
@@ -63,7 +62,7 @@ class Stage:
 
 async def abandon(broker: Broker) -> None:
     """Leave the directory as a killed process would: without a clean stop."""
-    await broker._retention.rounds.stop()
+    await broker.retention.rounds.stop()
     await broker.transactions.rounds.stop()
     await broker.log._stop_tasks()
     await broker.log._port.close()
@@ -331,7 +330,7 @@ async def test_unused_ids_are_forgotten_after_a_week(stage: Stage) -> None:
     broker = stage.broker
     await broker.create_topic("t")
     writer = await Writer.start(broker)
-    stage.clock.advance(limits.TRANSACTIONAL_ID_IDLE_MS)
+    stage.clock.advance(TRANSACTIONAL_ID_IDLE_MS)
     await broker.transactions.enforce()
     assert broker.transactions.describe("tx").phase is TransactionPhase.EMPTY
     stage.clock.advance(1)

@@ -176,7 +176,7 @@ async def crashed(monkeypatch: pytest.MonkeyPatch, calls: int) -> tuple[Machine,
 
 
 @pytest.mark.parametrize("policy", ["lost", "kept", "torn"])
-async def test_no_power_loss_shows_a_transaction_in_part(
+async def test_a_power_cut_never_exposes_part_of_a_transaction(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 4)

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.diff import DiffPage, DiffQuery, Diffs
 from mainstem.broker.eager_tasks import run_eagerly
-from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
+from mainstem.broker.watch import (
+    WATCH_HANDED_PER_TURN,
+    WATCH_PAGES_MAX,
+    WatchOptions,
+    WatchPage,
+    WatchPosition,
+)
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.errors import Throttled
 from mainstem.ledger.config import TopicConfig
@@ -110,7 +115,7 @@ async def append(broker: Broker, count: int = 1) -> None:
 async def test_watchers_at_the_same_offset_share_one_read(machine: Machine) -> None:
     broker = await opened(machine)
     diffs = broker.watching.diffs = CountingDiffs(broker.diffs)  # type: ignore[assignment]
-    watchers = [Watcher() for _ in range(3 * limits.WATCH_HANDED_PER_TURN)]
+    watchers = [Watcher() for _ in range(3 * WATCH_HANDED_PER_TURN)]
     for watcher in watchers:
         enter(broker, watcher)
     for watcher in watchers:
@@ -159,7 +164,7 @@ class Choir:
 async def test_watchers_that_the_shared_stream_leaves_out_are_sent_pages_one_by_one(machine: Machine) -> None:
     broker = await opened(machine)
     choir = Choir()
-    watchers = [Watcher() for _ in range(2 * limits.WATCH_HANDED_PER_TURN)]
+    watchers = [Watcher() for _ in range(2 * WATCH_HANDED_PER_TURN)]
     for watcher in watchers:
         enter(broker, watcher, watch_options=WatchOptions(watcher_group=choir))
     for number in range(1, 4):
@@ -266,10 +271,10 @@ async def test_pages_in_memory_are_bounded(machine: Machine) -> None:
     watchers = [Watcher() for _ in range(100)]
     for number, watcher in enumerate(watchers):
         enter(broker, watcher, from_seq=number)
-    await diffs.reading(limits.WATCH_PAGES_MAX)
+    await diffs.reading(WATCH_PAGES_MAX)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert diffs.at_once == limits.WATCH_PAGES_MAX
+    assert diffs.at_once == WATCH_PAGES_MAX
     diffs.gate.set()
     for number, watcher in enumerate(watchers):
         await watcher.until(lambda watcher=watcher: watcher.caught_up)
@@ -290,7 +295,7 @@ async def test_watchers_that_catch_up_do_not_delay_those_at_the_end(machine: Mac
     await append(broker)
     before = len(diffs.reads)
     await tail.until(lambda: tail.seqs == [501])
-    assert len(diffs.reads) - before < 10 * limits.WATCH_PAGES_MAX
+    assert len(diffs.reads) - before < 10 * WATCH_PAGES_MAX
     assert not all(watcher.caught_up for watcher in late)
 
 
@@ -309,7 +314,7 @@ async def test_every_watcher_learns_that_its_topic_was_deleted(machine: Machine)
     assert broker.watching.places == 0
 
 
-async def test_a_recreated_topic_is_another_topic(machine: Machine) -> None:
+async def test_a_recreated_topic_is_a_different_topic(machine: Machine) -> None:
     broker = await opened(machine)
     old, new = Watcher(), Watcher()
     enter(broker, old)
@@ -399,7 +404,7 @@ async def test_every_watcher_gets_every_record_once_and_in_order(machine: Machin
 
 
 def sessions(clock: ManualClock, bound: int = 0) -> WatchSessions:
-    return WatchSessions(clock, CountingRandom(), bound)
+    return WatchSessions(clock, bound, CountingRandom())
 
 
 def test_a_session_idles_only_while_nobody_is_connected() -> None:

@@ -1,4 +1,4 @@
-"""`mainstem bench` against real servers, and against what is no server."""
+"""`mainstem bench` against real servers, and without one."""
 
 from __future__ import annotations
 

@@ -48,6 +48,8 @@ _DOES = (
     "router create",
     "router delete",
     "lake run",
+    "rate set",
+    "rate remove",
     "pipeline run",
     "replay",
     "restore",
@@ -58,7 +60,7 @@ _DOES = (
 def commands(
     group: click.Group, context: click.Context, path: str = ""
 ) -> Iterator[tuple[str, click.Command]]:
-    """Every command that is no group, by what one types."""
+    """Every command that is not a group, by its full name."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None

@@ -114,7 +114,10 @@ def test_a_ports_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_door_open_to_the_network_is_warned_about(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--text", "0.0.0.0:0") as server:
+    refused = _serve(tmp_path, "--text", "0.0.0.0:0")
+    assert refused.returncode == 1
+    assert "the text door does not listen on 0.0.0.0:0 without keys or users" in refused.stderr
+    with ServerProcess(tmp_path / "data", "--text", "0.0.0.0:0", "--insecure") as server:
         warning = next(line for line in server.lines if line["level"] == "warning")
         assert warning["event"] == "no authentication"
         assert "text door" in str(warning["message"])

@@ -39,7 +39,7 @@ def test_gaps_and_deleted_topics_are_said(online: Shell, broker: ThrowAwayBroker
     outcome = online("tail", "t", "--from-start", "-n", "2")
     assert (outcome.out, outcome.err) == (
         b"3\n4\n",
-        "warning: t: records 0 to 1 are gone (from_seq_too_old)\n",
+        "warning: t: records 0 to 1 are lost (from_seq_too_old)\n",
     )
     eventually(lambda: _streams(broker), lambda count: count == 0)  # those of other tests
 

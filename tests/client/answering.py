@@ -17,7 +17,7 @@ class Asked(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An answer; a status of 0 hangs up without a word."""
+    """A response; a status of 0 closes the connection without one."""
 
     status: int
     body: bytes = b"{}"

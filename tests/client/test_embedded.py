@@ -130,7 +130,7 @@ def test_a_key_is_a_log_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", "/etc", ".hidden", "x" * 129, "é"])
 def test_a_key_that_is_no_name_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(InvalidName, match="a key takes"):
+    with pytest.raises(InvalidName, match="a key has"):
         mainstem.open(tmp_path, key=key)
     assert list(tmp_path.iterdir()) == []
 
@@ -149,13 +149,13 @@ def test_every_way_to_sync_keeps_the_records(tmp_path: Path, sync: object) -> No
     [{"sync": "always"}, {"sync": 5}, {"consistency": "eventual"}, {"consistency": 3}],
 )
 def test_an_option_that_is_none_is_refused(tmp_path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="takes"):
+    with pytest.raises(InvalidInput, match="must be"):
         mainstem.open(tmp_path, **options)
 
 
 def test_options_take_sane_numbers() -> None:
     for make in (mainstem.at_least_once, mainstem.every_ms):
-        with pytest.raises(InvalidInput, match="takes 1 or more"):
+        with pytest.raises(InvalidInput, match="must be 1 or more"):
             make(0)
 
 
@@ -191,7 +191,7 @@ def test_errors_are_raised_where_the_call_was_made(tmp_path: Path) -> None:
             log.append("t", "text")  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="not int"):
             log.append_many("t", [b"x", 5])  # type: ignore[list-item]
-        with pytest.raises(InvalidInput, match="max_bytes takes 1 or more"):
+        with pytest.raises(InvalidInput, match="max_bytes must be 1 or more"):
             log.read_many("t", max_bytes=0)
         assert log.topics() == []
 

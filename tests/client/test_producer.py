@@ -208,7 +208,7 @@ def test_many_threads_share_a_producer(client: mainstem.Client, topic: str) -> N
         assert [row for thread, row in found if thread == number] == [*range(200)]  # type: ignore[misc]
 
 
-def test_a_kill_in_the_middle_loses_nothing_and_repeats_nothing(own_broker: ThrowAwayBroker) -> None:
+def test_a_killed_server_loses_and_duplicates_nothing(own_broker: ThrowAwayBroker) -> None:
     client = own_broker.client
     client.create_topic("t", durability="fsync")
     client.create_topic("raw", durability="fsync")

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mainstem.spark.driver_process import run_driver
+from mainstem.spark.driver.process import run_driver
 from mainstem.spark.session import open_session
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ class SimulatedBroker:
         options = BrokerOptions(Path("/nowhere"), default_config=TopicConfig())
         broker = Broker(log, options, clock, random_tokens)
         await broker.check_clock()
-        broker.start_rounds()
+        broker.start_periodic_tasks()
         await broker.cluster.join({"kafka": f"{self._node.name}:9092"})
         self.name = f"{self._node.life.name}/{log.epoch}"
         self.broker = broker

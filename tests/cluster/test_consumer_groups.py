@@ -92,7 +92,7 @@ async def test_members_continue_at_a_broker_that_does_not_know_them_yet(two: lis
     assert len(a.owned | b.owned) == 4
 
 
-async def test_a_coordinator_of_before_expels_nobody(two: list[Coordinator]) -> None:
+async def test_a_replaced_coordinator_expels_no_member(two: list[Coordinator]) -> None:
     before, now = two
     a, b = Member("a"), Member("b")
     for member in (a, b) * 3:

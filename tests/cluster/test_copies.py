@@ -64,7 +64,9 @@ async def _route(peer: Peer, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", _WAYS)
-async def test_a_read_sees_the_copies_of_what_another_broker_took(peers: list[Peer], way: str) -> None:
+async def test_a_read_sees_copies_of_records_that_another_broker_accepted(
+    peers: list[Peer], way: str
+) -> None:
     """Whichever broker copies in the background: here neither does, so the read itself finds the records."""
     await _route(peers[0], way)
     await peers[1].broker.log.barrier()
@@ -78,7 +80,7 @@ async def test_a_read_sees_the_copies_of_what_another_broker_took(peers: list[Pe
 
 
 @pytest.mark.parametrize("way", ["exactly once", "capped"])
-async def test_brokers_that_copy_at_once_make_every_copy_once(peers: list[Peer], way: str) -> None:
+async def test_brokers_that_copy_concurrently_make_every_copy_once(peers: list[Peer], way: str) -> None:
     await _route(peers[0], way)
     await peers[1].broker.log.barrier()
     for peer in peers:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.context import Context
@@ -46,7 +45,7 @@ async def test_a_position_makes_the_next_broker_wait_until_it_has_applied_it(
 async def test_a_position_that_does_not_arrive_is_answered_with_a_retry(
     two: list[httpx.AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "POSITION_WAIT_S", 0.05)
+    monkeypatch.setattr("mainstem.doors.http.routes.positions.POSITION_WAIT_S", 0.05)
     position = int(await _write(two[0], 1))
     answer = await two[1].get("/v0/topics/t", headers={_POSITION: str(position + 1_000_000)})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")

@@ -135,7 +135,7 @@ def test_three_brokers_serve_one_log_through_both_doors(brokers: BrokerProcesses
             assert brokers.values(reader, "h", written.position) == list(range(turn + 1))
 
 
-def test_a_killed_broker_costs_a_pause_and_nothing_acknowledged(brokers: BrokerProcesses) -> None:
+def test_a_killed_broker_causes_a_pause_and_loses_no_acknowledged_record(brokers: BrokerProcesses) -> None:
     brokers.start("a", "b", "c")
     admin = make_topic(brokers, "t", 12)
     writer = Writer(brokers.bootstrap, "t")
@@ -155,7 +155,7 @@ def test_a_killed_broker_costs_a_pause_and_nothing_acknowledged(brokers: BrokerP
     assert max(Counter(found.values()).values()) == 1
 
 
-def test_a_broker_that_stood_still_is_fenced_and_comes_back(brokers: BrokerProcesses) -> None:
+def test_a_broker_that_hangs_is_fenced_and_rejoins(brokers: BrokerProcesses) -> None:
     brokers.start("a", "b")
     assert brokers.request("a", "PUT", "/v0/topics/h", {}).status == 201
     assert brokers.write("a", "h", "before").status == 200

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
+from mainstem.broker.cluster.service import MEMBER_SILENT_S
 from mainstem.errors import MainstemError
 from mainstem.ports.commitlog.shared.bucket.commits import BucketCommits
 from tests.support.histories import ClusterHistory
@@ -84,7 +84,9 @@ async def _scenario(world: World, kind: str) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patched:
         if world.random.random() < 0.5:  # sealed objects of the bucket refer to the larger payloads
             patched.setattr(BucketCommits, "payload_bytes_max", 0)
-            patched.setattr(limits, "BUCKET_REFERENCE_BYTES_MIN", 100)
+            patched.setattr(
+                "mainstem.ports.commitlog.shared.bucket.references.BUCKET_REFERENCE_BYTES_MIN", 100
+            )
         return await _troubled(world, kind)
 
 
@@ -97,7 +99,7 @@ async def _troubled(world: World, kind: str) -> tuple[int, int]:
         await asyncio.sleep(world.random.uniform(0.05, 1.0))
         await cell.trouble()
     await world.calm_down()
-    await asyncio.sleep(limits.MEMBER_SILENT_S)  # expired brokers return, dead ones are expired
+    await asyncio.sleep(MEMBER_SILENT_S)  # expired brokers return, dead ones are expired
     for name in _NAMES:
         await world.node(name).crash()
         world.node(name).restart()

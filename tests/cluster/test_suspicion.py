@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
+from mainstem.broker.cluster.service import MEMBER_SUSPECT_S
 from mainstem.ledger.brokers import Heartbeat
 
 
@@ -22,7 +22,7 @@ async def test_its_streams_have_other_leaders_until_it_reports_and_its_groups_wa
         await broker.cluster.leave()  # stays a member, and reports only when the test has it do so
     await one.log.barrier()
     cluster, number = one.cluster, two.log.broker
-    cluster._silent()
+    cluster.silent_members()
     before = cluster.leaders_state
     led = [stream for stream in range(64) if cluster.leader(stream) == number]
     coordinators = [cluster.coordinator("group", str(name)) for name in range(64)]
@@ -32,21 +32,21 @@ async def test_its_streams_have_other_leaders_until_it_reports_and_its_groups_wa
         heard, _ = cluster._heard[number]
         cluster._heard[number] = (heard, time.monotonic() - seconds)
 
-    silent_since(limits.MEMBER_SUSPECT_S)
+    silent_since(MEMBER_SUSPECT_S)
     await _beat(one)
-    assert cluster._silent() == []  # nobody is expired yet
+    assert cluster.silent_members() == []  # nobody is expired yet
     assert {cluster.leader(stream) for stream in led} == {one.log.broker}
     assert {cluster.leader(stream, "nowhere") for stream in led} == {one.log.broker}
     assert cluster.leaders_state != before
     assert [cluster.coordinator("group", str(name)) for name in range(64)] == coordinators
-    one.log._committer.committed_at -= limits.MEMBER_SUSPECT_S  # its own commits do not get through either
-    cluster._silent()
+    one.log._committer.committed_at -= MEMBER_SUSPECT_S  # its own commits do not get through either
+    cluster.silent_members()
     assert cluster.leaders_state == before
 
     await _beat(one)
-    silent_since(limits.MEMBER_SUSPECT_S)
+    silent_since(MEMBER_SUSPECT_S)
     await _beat(two)
     await one.log.barrier()
-    cluster._silent()
+    cluster.silent_members()
     assert {cluster.leader(stream) for stream in led} == {number}
     assert cluster.leaders_state == before

@@ -34,7 +34,7 @@ def chromium() -> str:
     """Where Chromium is. Where it is missing and cannot be had, the test is skipped; under CI it fails."""
     found = _found() or _installed()
     if found is None:
-        missing = "there is no Chromium on this machine, and no right to install one by apt-get"
+        missing = "Chromium is not installed, and this user cannot install it with apt-get"
         if os.environ.get("CI") == "true":
             pytest.fail(missing)
         pytest.skip(missing)

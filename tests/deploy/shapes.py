@@ -140,4 +140,4 @@ def misfits(found: Any, shape: Any, place: str = "") -> list[str]:
         return [wrong for at, one in enumerate(found) for wrong in misfits(one, shape[0], f"{place}[{at}]")]
     # A flag is a number to Python, not to them.
     fits = isinstance(found, shape) and (shape is not int or not isinstance(found, bool))
-    return [] if fits else [f"{place}: {found!r} is no {shape.__name__}"]
+    return [] if fits else [f"{place}: {found!r} is not a {shape.__name__}"]

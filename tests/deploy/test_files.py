@@ -78,7 +78,7 @@ def test_a_key_in_the_wrong_place_is_found() -> None:
     spec = {"services": {"a": {"image": "x", "restrt": "always", "read_only": "yes", "ports": "80:80"}}}
     assert misfits(spec, COMPOSE) == [
         ".services.a.restrt: no such key",
-        ".services.a.read_only: 'yes' is no bool",
+        ".services.a.read_only: 'yes' is not a bool",
         ".services.a.ports: a list stands here",
     ]
 
@@ -114,7 +114,7 @@ def test_the_images_variables_are_settings_with_values_they_take() -> None:
     given = {name: value for name, value in variables(of("ENV")[0]).items() if name.startswith(ENV_PREFIX)}
     assert given.keys() <= _SETTINGS
     config = resolve({}, given).config
-    assert (str(config.data_dir), config.kafka, config.text) == (of("VOLUME")[0], None, None)
+    assert (str(config.data_dir), config.kafka, config.text) == (of("VOLUME")[0], (), None)
     assert config.http is not None
     assert str(config.http.port) in of("EXPOSE")[0].split()
 

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from mainstem.api.lake import PlanRequest, TaskKind
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import OffsetOutOfRange, StalePlan
-from mainstem.lake.materialise import materialise
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tests.support.text import TextClient
 

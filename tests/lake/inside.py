@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableCommitRequest, TableWorkPage, TaskKind
 from mainstem.broker.broker import Broker
-from mainstem.lake.iceberg.outbox import Publisher, PublishReport
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.streams import DeleteRecords
 from mainstem.ports.clock import ManualClock
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.publishing.publisher import Publisher, PublishReport
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ async def append(broker: Broker, *values: int) -> None:
 
 
 async def rewritten(inside: Inside, offset: int) -> None:
-    """Delete a record, and make its part anew."""
+    """Delete a record, and rewrite its part."""
     stream = inside.broker.topic("t").streams[0]
     await inside.broker.log.propose(DeleteRecords(stream, ((offset, offset + 1),)))
     assert await inside.work("rewrite") >= 1

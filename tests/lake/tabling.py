@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 
 from mainstem.api.lake import PlanRequest, TaskKind
 from mainstem.client.broker import BrokerClient
-from mainstem.lake.iceberg.outbox import Publisher, PublishReport
-from mainstem.lake.materialise import materialise
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.publishing.publisher import Publisher, PublishReport
 from mainstem.testing.server import ServerProcess
 
 DAY_MS = 86_400_000

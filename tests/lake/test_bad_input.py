@@ -14,13 +14,13 @@ from mainstem import limits
 from mainstem.api.lake import LakeStatus
 from mainstem.cli.lake import lake as lake_command
 from mainstem.errors import TableChanged
-from mainstem.lake.backoff import Backoff
-from mainstem.lake.iceberg import outbox
-from mainstem.lake.iceberg.outbox import publish_tables
-from mainstem.lake.iceberg.store_io import StoreIO
-from mainstem.lake.outputs import LocalOutputs
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.driver_status import DriverStatus
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.status import DriverStatus
+from mainstem.tables.file_io import StoreIO
+from mainstem.tables.parts.outputs import LocalOutputs
+from mainstem.tables.publishing import publisher as outbox
+from mainstem.tables.publishing.backoff import Backoff
+from mainstem.tables.publishing.publisher import publish_tables
 from tests.support.driver import done_here
 
 from .tabling import Tabling, numbers, tabling

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mainstem.api.lake import Column
-from mainstem.broker.tables.table_columns import declared, decode_columns, encode_columns
 from mainstem.errors import InvalidConfig, TableIncompatible
-from mainstem.lake.columns import typed, with_columns
+from mainstem.tables.columns import declared, decode_columns, encode_columns
+from mainstem.tables.parts.typed_columns import typed, with_columns
 
 UTC = datetime.UTC
 
@@ -183,7 +183,7 @@ def test_many_values_at_once_read_as_each_by_itself(values: list[bytes | None]) 
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 @settings(max_examples=200, deadline=None)

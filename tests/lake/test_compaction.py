@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem import limits
-from mainstem.lake.compaction import Compaction, compact
+from mainstem.tables.parts.compaction import Compaction
 
 Row = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, time in ms
 
@@ -20,6 +20,15 @@ def table(rows: list[Row]) -> pa.Table:
             "_timestamp": pa.array([row[3] * 1000 for row in rows], pa.timestamp("us", tz="UTC")),
         }
     )
+
+
+def compact(table: pa.Table, compact_before_ms: int, tombstones_before_ms: int) -> pa.Table:
+    """Compact a table that has all rows of a stream's range in offset order."""
+    compaction = Compaction(compact_before_ms, tombstones_before_ms)
+    batches = table.to_batches()
+    for batch in batches:
+        compaction.add_keys(batch)
+    return pa.Table.from_batches([compaction.keep(batch) for batch in batches], table.schema)
 
 
 def offsets(rows: list[Row], compact_before_ms: int = 1 << 40, tombstones_before_ms: int = 0) -> list[int]:

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from mainstem import limits
 from mainstem.api.lake import Sources
 from mainstem.client.broker import BrokerClient
-from mainstem.lake import delta
-from mainstem.lake.backoff import Backoff
-from mainstem.lake.delta import deliver
-from mainstem.lake.iceberg.outbox import publish_tables
+from mainstem.tables.publishing import delta
+from mainstem.tables.publishing.backoff import Backoff
+from mainstem.tables.publishing.delta import deliver
+from mainstem.tables.publishing.publisher import publish_tables
 
 from .tabling import Tabling, numbers, tabling
 

@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
 
-from mainstem.broker.tables.table_columns import ColumnType
+from mainstem.tables.columns import ColumnType
 
 from .tabling import Tabling, tabling
 

@@ -16,12 +16,12 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.tables.topic_tables import TopicTables
-from mainstem.lake.iceberg.outbox import Publisher
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.local import LocalObjectStore
+from mainstem.tables.publishing.publisher import Publisher
+from mainstem.tables.topic_tables import TopicTables
 
 from .inside import Inside, append, rewritten
 

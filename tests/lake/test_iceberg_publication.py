@@ -19,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableWorkPage
 from mainstem.errors import StalePlan
-from mainstem.lake.iceberg.outbox import Publisher
-from mainstem.lake.materialise import materialise
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.publishing.publisher import Publisher
 
 from .tabling import Tabling, numbers, tabling
 
@@ -233,7 +233,7 @@ def test_a_merge_whose_parts_a_table_began_to_show_meanwhile_is_refused_and_plan
 
 
 def _show_first_part(lake: Tabling, topic: str) -> None:
-    """Publish as a publisher does that is only told of one part."""
+    """Publish like a publisher that knows only one part."""
 
     class Brief:
         commit_table = staticmethod(lake.broker.commit_table)
@@ -268,7 +268,7 @@ def test_what_leaves_the_topic_leaves_the_table(lake: Tabling) -> None:
     assert lake.operations("short") == ["append", "delete"]
 
 
-def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_doubles(lake: Tabling) -> None:
+def test_a_publisher_killed_anywhere_leaves_neither_gaps_nor_duplicates(lake: Tabling) -> None:
     """Each round holds new parts, and every other one a rewrite as well; it is killed at each step in turn."""
     lake.topic("killed")
     lake.enable("killed")
@@ -512,7 +512,7 @@ def test_the_publisher_alone_writes_to_a_topics_table(lake: Tabling) -> None:
         update.delete_column("_value")
     with pytest.raises(Exception, match="disable it at the topic"):
         lake.catalog().drop_table("default.owned")
-    with pytest.raises(Exception, match="belongs to a topic and has its name"):
+    with pytest.raises(Exception, match="belongs to a topic and cannot be renamed"):
         lake.catalog().rename_table("default.owned", "default.mine")
     lake.write("owned", *numbers(0, 2))
     lake.work()

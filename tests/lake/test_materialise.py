@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from mainstem import limits
 from mainstem.api.lake import Publication, Sources
 from mainstem.errors import InvalidConfig, LogDamaged, NotFound, Unavailable
-from mainstem.lake.materialise import materialise
-from mainstem.lake.object_readers import url_of
-from mainstem.lake.objects import source_rows
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import stamp
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.parts.object_readers import url_of
+from mainstem.tables.parts.source_rows import source_rows
 from tests.support.s3 import S3Server
 
 from .wal import TOPIC_ID, WalFile, stored_records, task
@@ -386,7 +386,7 @@ def test_a_compaction_keeps_the_last_of_each_key(tmp_path: Path, wal: WalFile) -
 
 
 def test_declared_columns_stand_beside_the_raw_ones(tmp_path: Path, wal: WalFile) -> None:
-    from mainstem.broker.tables.table_columns import declared, encode_columns
+    from mainstem.tables.columns import declared, encode_columns
 
     wal.add(_batch([b'{"id": 1}', b"not json", b'{"id": 3}']))
     schema = encode_columns(declared([{"name": "id", "type": "long"}], []))

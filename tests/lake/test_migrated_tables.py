@@ -132,7 +132,7 @@ def _path(url: str) -> Path:
     return Path(url.removeprefix("file://"))
 
 
-async def test_a_users_table_goes_along_after_being_cut_off_anywhere(
+async def test_a_migration_interrupted_anywhere_includes_users_tables(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = tmp_path / "bucket"
@@ -162,7 +162,7 @@ async def test_a_users_table_goes_along_after_being_cut_off_anywhere(
     assert snapshots(await goes_on(place, tmp_path / "broker")) == SNAPSHOTS
 
 
-async def test_a_kill_half_way_is_gone_on_with_in_azure(
+async def test_a_killed_migration_resumes_in_azure(
     data: Path, tmp_path: Path, azure_double: AzureDouble
 ) -> None:
     """The double kills the process that asks it for the tenth put: a real one, in the middle of a request."""

@@ -12,16 +12,17 @@ import pytest
 from mainstem import limits
 from mainstem.api.lake import StoredPiece
 from mainstem.errors import NotFound
-from mainstem.lake import object_readers
-from mainstem.lake.object_readers import Content, open_pieces
-from mainstem.lake.store_access import STORE_ENV, with_own_options
 from mainstem.ports.commitlog.port import CommitLog, Piece
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
+from mainstem.ports.objectstore.blocking import BlockingStore, shared_loop
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.open import public_url
+from mainstem.ports.objectstore.open import STORE_ENV, public_url, with_own_options
+from mainstem.tables.parts import object_readers
+from mainstem.tables.parts.object_readers import Content, open_pieces
 
 STORE = "s3://bucket"
 
@@ -31,7 +32,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     """Of the test's folder: as files of this machine, and as a store that is asked."""
     if request.param == "files":
         return tmp_path.as_uri()
-    monkeypatch.setattr(object_readers, "open_named", lambda _: LocalObjectStore(tmp_path))
+    store = BlockingStore(LocalObjectStore(tmp_path), shared_loop())
+    monkeypatch.setattr(object_readers, "open_blocking", lambda _: store)
     return STORE
 
 
@@ -50,7 +52,7 @@ async def _read_outside(log: CommitLog, url: str, ranges: list[tuple[int, int]])
 
 async def test_a_worker_reads_of_a_bucket_log_what_its_broker_reads(tmp_path: Path, url: str) -> None:
     log = await BucketCommitLog.open(LocalObjectStore(tmp_path))
-    sizes = [10, 0, limits.BUCKET_INLINE_BYTES_MAX + 5, 3, limits.STORE_OBJECT_BYTES_MAX + 7, 100]
+    sizes = [10, 0, BUCKET_INLINE_BYTES_MAX + 5, 3, limits.STORE_OBJECT_BYTES_MAX + 7, 100]
     try:
         starts = [
             (await log.append(b"entry", [bytes([65 + number]) * size])).start
@@ -60,7 +62,7 @@ async def test_a_worker_reads_of_a_bucket_log_what_its_broker_reads(tmp_path: Pa
         ranges += [
             (2, 4),
             (starts[4] + limits.STORE_OBJECT_BYTES_MAX - 3, 6),
-            (5, limits.BUCKET_INLINE_BYTES_MAX),
+            (5, BUCKET_INLINE_BYTES_MAX),
         ]
         expected = [bytes(await asyncio.to_thread(log.read, 1, *one)) for one in ranges]
         assert await _read_outside(log, url, ranges) == expected
@@ -110,8 +112,9 @@ async def test_what_etcd_names_is_read_payload_by_payload(tmp_path: Path, url: s
 
 
 def test_to_read_a_store_leaves_the_signals_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets a handler has Python make text of the one before: of a task, with all that it read."""
-    monkeypatch.setattr(object_readers, "open_named", lambda _: LocalObjectStore(tmp_path))
+    """Setting a signal handler makes Python format the previous one: a task, with everything that it read."""
+    store = BlockingStore(LocalObjectStore(tmp_path), shared_loop())
+    monkeypatch.setattr(object_readers, "open_blocking", lambda _: store)
     (tmp_path / "key").write_bytes(b"content")
     handled: list[object] = []
     monkeypatch.setattr(signal, "signal", lambda *of: handled.append(of))

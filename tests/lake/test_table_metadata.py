@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.tables import table_metadata
-from mainstem.broker.tables.table_columns import declared
-from mainstem.broker.tables.table_metadata import TableUpdates
 from mainstem.errors import InvalidInput, TableChanged
+from mainstem.tables import table_metadata
+from mainstem.tables.columns import declared
+from mainstem.tables.table_metadata import TableUpdates
 
 TABLE_ID = bytes(range(16))
 BASE = table_metadata.of_topic(

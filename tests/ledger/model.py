@@ -84,7 +84,7 @@ class ModelStream:
         return base
 
     def has_unsaved_changes(self) -> dict[int, str]:
-        """Lost offsets below the start that no floor of retention tells of."""
+        """Lost offsets below the start that no retention floor covers."""
         told = max(self.evict_floor, self.expiry_floor)
         return {at: state for at, state in self.passed.items() if at >= told}
 

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainstem import limits
 from mainstem.errors import MainstemError
-from mainstem.ledger.appends import SLICE_TRACKED
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets, Take, Taken
+from mainstem.ledger.entry import SLICE_TRACKED
 from mainstem.ledger.producers import ExpireProducers
 from mainstem.ledger.streams import DeleteRecords, MarkLost, RaiseCeilings, Trim
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mainstem import limits
 from mainstem.errors import BrokerFenced, InvalidInput
 from mainstem.ledger.appends import AppendCode, AppendOutcome
-from mainstem.ledger.brokers import Boot, Booted, Halt, Halted
+from mainstem.ledger.brokers import COMMIT_IDS_KEPT_PER_BROKER, Boot, Booted, Halt, Halted
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import Take
 from mainstem.ledger.entry import Entry
@@ -106,7 +105,7 @@ def test_a_repeated_commit_is_not_applied_again() -> None:
 
 def test_a_commit_id_from_before_the_window_is_refused_rather_than_guessed() -> None:
     writer = Writer()
-    kept = limits.COMMIT_IDS_KEPT_PER_BROKER
+    kept = COMMIT_IDS_KEPT_PER_BROKER
     for _ in range(kept + 5):
         writer.do(AllocateProducer())
     oldest = writer.commit_id - kept + 1

@@ -72,7 +72,7 @@ def test_a_group_without_members_leaves_no_trace_but_the_count_of_changes(writer
     assert groups.names() == []
     change(writer, 0, member("a"))
     assert writer.apply(ForgetConsumerGroup("g", groups.revision("g"))) == [ConsumerGroupKept(0)]
-    assert (groups.names(), groups._bytes, groups._groups.digest) == ([], 0, 0)
+    assert (groups.names(), groups.bytes, groups._groups.digest) == ([], 0, 0)
 
 
 def test_it_is_the_same_after_a_checkpoint(writer: Writer) -> None:

@@ -122,7 +122,7 @@ def test_an_expiry_takes_what_it_names_unless_it_was_committed_since(writer: Wri
 
 
 def test_cursors_are_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CURSORS_MAX", 2)
+    monkeypatch.setattr("mainstem.ledger.cursors.CURSORS_MAX", 2)
     writer.append(0, 5)
     writer.do(CommitOffsets("g", ((0, 1, ""), (1, 1, ""))))
     assert isinstance(writer.do(CommitOffsets("g", ((2, 1, ""),))), LimitReached)

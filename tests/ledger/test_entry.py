@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import LogDamaged, NewerVersion, StorageError
-from mainstem.ledger.appends import SLICE_TRACKED, AppendRun
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import Take
-from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, HEAD, OLD_DIGEST, PART, SLICE_TRACKED, AppendRun, Entry
 from mainstem.ledger.registry import REGISTRY
 from mainstem.ledger.streams import Trim
 from mainstem.ledger.topics import CreateTopic
@@ -134,7 +133,7 @@ def test_record_rows_must_match_the_tracked_slices() -> None:
         msgspec.msgpack.encode([99]),  # a tag nobody has
         msgspec.msgpack.encode([1, 1]),
         msgspec.msgpack.encode([10, 1, 2, "melt"]),  # a reason there is none of
-        b"\x94\x20\xa1\xff\x01\x01",  # a group name that is no UTF-8
+        b"\x94\x20\xa1\xff\x01\x01",  # a group name that is not UTF-8
     ],
 )
 def test_a_command_that_is_none_is_damage(body: bytes) -> None:
@@ -224,7 +223,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "DeleteScramCredential": 131,
         "PutAccessRules": 132,
         "DeleteAccessRules": 133,
-        "AlterClientQuota": 134,
+        "AlterRate": 134,
         "AlterGroupSettings": 135,
         "OpenShare": 136,
         "AcquireShare": 137,
@@ -239,4 +238,10 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "BumpGeneration": 151,
         "ChangeConsumerGroup": 152,
         "ForgetConsumerGroup": 153,
+        "PutApiKey": 160,
+        "RotateApiKey": 161,
+        "DeleteApiKey": 162,
+        "AddNamespace": 170,
+        "AlterNamespace": 171,
+        "RemoveNamespace": 172,
     }

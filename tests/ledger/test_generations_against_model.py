@@ -79,7 +79,7 @@ class GenerationsMachine(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 60), width=st.integers(1, 5))
     def delete(self, start: int, width: int) -> None:
-        # Whoever deletes looked at the records first: compacted ones are never among them.
+        # Deletes name only records that were read: compacted ones are never among them.
         chosen = sorted(set(range(start, start + width)) & self.model.live - self.model.compacted)
         if chosen:
             self.writer.do(DeleteRecords(0, tuple((one, one + 1) for one in chosen)))

@@ -37,7 +37,7 @@ def test_a_group_without_members_leaves_no_trace(writer: Writer) -> None:
 def test_of_too_many_the_one_that_changed_longest_ago_goes_also_after_a_checkpoint(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "GROUP_GENERATIONS_MAX", 3)
+    monkeypatch.setattr("mainstem.ledger.group_generations.GROUP_GENERATIONS_MAX", 3)
     for group in "abc":
         writer.apply(BumpGeneration(group, 1, ("m",)))
     writer.apply(BumpGeneration("a", 2, ("m",)))

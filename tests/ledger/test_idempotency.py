@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mainstem import limits
-from mainstem.ledger.appends import SLICE_KEYED, SLICE_TRACKED, AppendCode
+from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import PLAIN, Entry
+from mainstem.ledger.entry import PLAIN, SLICE_KEYED, SLICE_TRACKED, Entry
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number, slice_fields
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all

@@ -9,7 +9,7 @@ from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput, Limit
 from mainstem.ledger.brokers import AdmitBroker, Boot, Booted, BrokerGone, ExpireBroker, Halt, Heartbeat
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.members import BrokerMember, JoinBroker, LeaveBroker
+from mainstem.ledger.members import MEMBER_ADDRESSES_MAX, MEMBERS_MAX, BrokerMember, JoinBroker, LeaveBroker
 from mainstem.ledger.section import Command
 
 _DOORS = (("http", "h:1"), ("kafka", "h:2"))
@@ -109,10 +109,10 @@ def test_nobody_joins_under_an_epoch_that_is_over(brokers: Brokers) -> None:
 def test_what_a_member_says_of_itself_is_bounded(brokers: Brokers) -> None:
     epoch = brokers.boot(1)
     long = "x" * (limits.NAME_CHARS_MAX + 1)
-    many = tuple((str(number), "h:1") for number in range(limits.MEMBER_ADDRESSES_MAX + 1))
+    many = tuple((str(number), "h:1") for number in range(MEMBER_ADDRESSES_MAX + 1))
     for command in (JoinBroker(1, epoch, _DOORS, long), JoinBroker(1, epoch, many)):
         assert isinstance(brokers.commit(1, epoch, command), InvalidInput)
-    for number in range(limits.MEMBERS_MAX):
+    for number in range(MEMBERS_MAX):
         brokers.join(number + 10)
     assert isinstance(brokers.commit(1, epoch, JoinBroker(1, epoch, _DOORS)), LimitReached)
 

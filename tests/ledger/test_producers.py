@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mainstem import limits
-from mainstem.ledger.appends import SLICE_RESUMES, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_RESUMES
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated, ProducersExpired
 from mainstem.ledger.topics import DeleteTopic
@@ -149,7 +150,7 @@ def test_idle_producers_are_forgotten_and_lively_ones_kept(writer: Writer) -> No
 def test_the_longest_idle_gives_way_when_there_are_too_many(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_MAX", 3)
+    monkeypatch.setattr("mainstem.ledger.producers.PRODUCERS_MAX", 3)
     for producer in range(3):
         send(writer, 0, producer=producer)
     send(writer, 1, producer=0)

@@ -395,8 +395,7 @@ def test_spent_grants_and_stale_entries_do_not_pile_up() -> None:
         writer.do(Nack(QUEUE, "ann", (1,)))
     leases = writer.ledger.queues.leases(QUEUE)
     assert leases is not None
-    assert len(leases._deadlines) < 300
-    assert len(leases._waiting_heap) < 300
+    assert leases.heap_entries < 300
 
 
 def test_a_million_jobs_in_a_queue_cost_nothing_until_they_are_claimed() -> None:
@@ -437,7 +436,7 @@ def test_dealing_is_fair_and_leaves_nothing_that_somebody_wants(count: int) -> N
 
 
 def test_a_claim_gets_no_more_jobs_than_it_may_have_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CLAIM_BYTES_MAX", 100)
+    monkeypatch.setattr("mainstem.ledger.queues.CLAIM_BYTES_MAX", 100)
     writer = queue()
     writer.append_sizes(QUEUE, *[30] * 8)
     assert offsets_of(claim(writer, limit=8)) == [0, 1, 2]

@@ -131,7 +131,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=20))
     def append(self, sizes: list[int]) -> None:
-        # Appends are no queue commands: they let nothing expire.
+        # Appends are not queue commands: they expire nothing.
         self.writer.append_sizes(QUEUE, *sizes)
         self.model.jobs += [ModelJob(size) for size in sizes]
 

@@ -7,9 +7,8 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
-from mainstem.ledger.appends import SLICE_TRACKED
 from mainstem.ledger.brokers import Boot
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_TRACKED, Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducersExpired
 from mainstem.ledger.replay import PlainRun, apply_all, merge_plain

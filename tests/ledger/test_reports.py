@@ -7,7 +7,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvalidInput
 from mainstem.ledger.ledger import Ledger
-from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, KeepReport, StoredReport
+from mainstem.ledger.reports import LAKE_DRIVER, PIPELINE, REPORT_BYTES_MAX, KeepReport, StoredReport
 
 from .writer import Writer
 
@@ -52,7 +52,7 @@ def test_the_one_not_heard_of_for_longest_goes_also_after_a_checkpoint(writer: W
         KeepReport("weather", "a", b"{}"),
         KeepReport(PIPELINE, "", b"{}"),
         KeepReport(PIPELINE, "n" * (limits.NAME_CHARS_MAX + 1), b"{}"),
-        KeepReport(PIPELINE, "a", bytes(limits.REPORT_BYTES_MAX + 1)),
+        KeepReport(PIPELINE, "a", bytes(REPORT_BYTES_MAX + 1)),
     ],
 )
 def test_what_nobody_could_show_is_refused(writer: Writer, command: KeepReport) -> None:

@@ -229,7 +229,7 @@ def test_writes_between_forwards_split_the_segments(routes: Routes) -> None:
 
 
 def test_an_open_transaction_holds_forwarding_up_to_where_it_began(routes: Routes) -> None:
-    from mainstem.ledger.appends import SLICE_TRANSACTIONAL
+    from mainstem.ledger.entry import SLICE_TRANSACTIONAL
     from mainstem.ledger.transactions import AddStreamsToTransaction, EndTransaction, InitProducer
 
     a, b = routes.topics("ab")
@@ -315,7 +315,7 @@ def test_copies_that_somebody_else_made_first_are_not_appended(routes: Routes) -
         assert (kept.code.tolist(), refused.code.tolist()) == ([OK], [OVERTAKEN] * 2)
         assert isinstance(outcome, (Rejected, RouterNotFound))
     assert (routes.state(b)[1], routes.state(c)[1], routes.cursor("a>b")) == (3, 2, 3)
-    # As it was before: the copies were appended, whoever else had made them.
+    # Without the check: the copies are appended even if another broker made them.
     assert isinstance(routes.apply(run(slice_row(b, 5)), NoteForwarded(leg, 0, 5, 5))[1], Rejected)
     assert routes.state(b)[1] == 8
     same_again(routes)
@@ -359,7 +359,7 @@ def test_two_routers_of_one_source_may_feed_one_destination(routes: Routes) -> N
     same_again(routes)
 
 
-def test_a_router_made_later_joins_the_feed_of_the_others(routes: Routes) -> None:
+def test_a_later_router_joins_the_fan_out_of_the_others(routes: Routes) -> None:
     a, b, c = routes.topics("abc")
     routes.put("a", "b")
     routes.append(a, 2)
@@ -371,7 +371,7 @@ def test_a_router_made_later_joins_the_feed_of_the_others(routes: Routes) -> Non
     routes.append(a, 1)
     routes.forward(a)
     legs = [routes.ledger.routers.legs.to_stream(stream)[0] for stream in (b, c)]
-    assert legs[0].feed is legs[1].feed
+    assert legs[0].fan_out is legs[1].fan_out
     assert routes.runs(c) == [(0, 2, a, 2), (2, 1, a, 4)]
     assert routes.copies("a>c") == 3
     same_again(routes)

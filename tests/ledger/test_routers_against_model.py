@@ -97,7 +97,7 @@ class RouterModel(RuleBasedStateMachine):
         self.writer.do(Trim(stream, to, reason, keeps_losses=how == "delete"))
         if how != "delete":
             for cell in model.cells[model.trimmed : to]:
-                cell.lost = False  # or told of by the floor
+                cell.lost = False  # or covered by the floor
         model.trimmed = max(model.trimmed, to)
         if how == "cap":
             model.evicted = max(model.evicted, to)

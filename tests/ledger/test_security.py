@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import CredentialNotFound, InvalidInput, LimitReached
 from mainstem.ledger.access_rules import AccessRule, AccessRulesChanged, DeleteAccessRules, PutAccessRules
 from mainstem.ledger.credentials import DeleteScramCredential, PutScramCredential
@@ -89,6 +88,6 @@ def test_credentials_that_nobody_could_use_are_refused(writer: Writer, changes: 
 
 
 def test_rules_are_bounded(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
-    monkeypatch.setattr(limits, "ACCESS_RULES_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.access_rules.ACCESS_RULES_MAX", 1)
     assert isinstance(writer.do(PutAccessRules((_RULE, _OTHER))), LimitReached)
     assert not len(writer.ledger.access_rules)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem import limits
 from mainstem.errors import (
     InvalidInput,
     LimitReached,
@@ -21,7 +20,7 @@ from mainstem.errors import (
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry
-from mainstem.ledger.group_settings import AlterGroupSettings
+from mainstem.ledger.group_settings import GROUP_SETTINGS_MAX, AlterGroupSettings
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.shares import (
     AcquireShare,
@@ -141,15 +140,6 @@ def test_a_record_handed_out_too_often_is_given_up(log: _Log) -> None:
     assert log.share().archived == 2
 
 
-def test_what_was_not_read_does_not_count(log: _Log) -> None:
-    for _ in range(3 * _MOST):
-        assert _runs(log.acquire("a", 2)) == [(0, 2, 1)]
-        log.settle("a", (0, 2, Verdict.UNREAD))
-    again = Ledger.decode(log.ledger.encode())
-    assert again.shares.get("g", 0).leases.deliveries(0) == 0  # type: ignore[union-attr]
-    assert again.digest() == log.ledger.digest()
-
-
 def test_only_what_was_read_is_handed_out(log: _Log) -> None:
     log.acquire("a", 6)
     log.settle("a", (1, 2, Verdict.RELEASE), (4, 5, Verdict.RELEASE))
@@ -198,7 +188,7 @@ def test_commands_that_make_no_sense_are_refused(log: _Log) -> None:
     assert isinstance(log.acquire("a", first=-1), InvalidInput)
     assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, 1, _MOST, _ROOM)), InvalidInput)
     assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, _LOCK_MS, 0, _ROOM)), InvalidInput)
-    too_many = tuple((f"name{number}", "v") for number in range(limits.GROUP_SETTINGS_MAX + 1))
+    too_many = tuple((f"name{number}", "v") for number in range(GROUP_SETTINGS_MAX + 1))
     assert isinstance(log(AlterGroupSettings("g", too_many)), LimitReached)
     assert isinstance(log(AlterGroupSettings("", (("a", "b"),))), InvalidInput)
 

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mainstem import limits
 from mainstem.errors import (
     InvalidInput,
     InvalidTransaction,
@@ -18,7 +17,8 @@ from mainstem.errors import (
     LimitReached,
     ProducerFenced,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
 from mainstem.ledger.sinks import (
@@ -254,8 +254,8 @@ def test_what_cannot_be_is_refused(writer: Writer, monkeypatch: pytest.MonkeyPat
     assert isinstance(writer.do(CommitSinkBatch("q", "r", 0, (("a", 1, 0),))), ProducerFenced)
     attempt_ = Attempt(writer)
     assert isinstance(commit(writer, 0, attempt_, attempt_), InvalidInput)
-    monkeypatch.setattr(limits, "SINKS_MAX", 1)
-    monkeypatch.setattr(limits, "SINK_ATTEMPTS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.sinks.SINKS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.sinks.SINK_ATTEMPTS_MAX", 1)
     assert isinstance(writer.do(BeginSinkTask("q2", "r", 0, "a", 1_000)), LimitReached)
     assert isinstance(writer.do(CommitSinkBatch("q2", "r", 0, ())), LimitReached)
     assert isinstance(writer.do(BeginSinkTask("q", "r1", 0, "b", 1_000)), LimitReached)

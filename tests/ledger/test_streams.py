@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, StreamNotFound
-from mainstem.ledger.appends import SLICE_TRACKED, AppendCode
+from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_TRACKED, Entry
 from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.passed_losses import PASSED_LOSSES_MAX
 from mainstem.ledger.streams import (
     CeilingsRaised,
     DeleteRecords,
@@ -62,7 +62,7 @@ def test_a_record_cap_counts_live_records_only() -> None:
     writer.append(0, 2)
     assert writer.state(0) == (0, 6, 4, 40)
     writer.append(0)
-    # Record 0 gave way; the deleted ones behind it need no floor of their own.
+    # Record 0 was evicted; the deleted ones after it need no floor.
     assert writer.state(0) == (3, 7, 4, 40)
     assert writer.ledger.streams.evict_floor[0] == 1
     assert writer.ledger.streams.delete_floor[0] == 3
@@ -256,7 +256,7 @@ def test_a_delete_from_before_losses_were_kept_forgets_them_as_it_did_then() -> 
 def test_of_too_many_passed_losses_the_oldest_are_told_of_as_one() -> None:
     writer = Writer()
     writer.create()
-    many = limits.PASSED_LOSSES_MAX
+    many = PASSED_LOSSES_MAX
     writer.append(0, 3 * many + 9)
     for at in range(many + 3):
         writer.do(MarkLost(0, 3 * at, 3 * at + 1, SOURCE_TRIM if at != 1 else "damaged"))

@@ -22,6 +22,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.table import PublishedParts, part_name
 from mainstem.ledger.tables import (
     CommitTables,
@@ -49,7 +50,7 @@ class Lake:
     def __init__(self) -> None:
         self.serving: dict[int, list[Part]] = {3: [], 4: []}
         self.topic: Topic | None = TOPIC
-        self.tables = Tables(self, self)
+        self.tables = Tables(self, self, Namespaces())
         self.position = 10
         self.location = "m0"
         made = self.tables.create(CreateTable("default", "orders", ID, "m0", TOPIC.topic_id), moment())
@@ -105,10 +106,10 @@ def refused(outcome: object, words: str = "") -> None:
 def test_a_part_is_published_once_and_in_order() -> None:
     lake = Lake()
     lake.serve((0, 10, 1), (10, 20, 1))
-    refused(lake.commit(new=[(10, 20, 1)]), "published to 0")
+    refused(lake.commit(new=[(10, 20, 1)]), "published up to 0")
     assert lake.commit(new=[(0, 10, 1)], added=[1]).tables == 1
-    refused(lake.commit(new=[(0, 10, 1)], added=[2]), "published to 10")
-    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "published to 10")
+    refused(lake.commit(new=[(0, 10, 1)], added=[2]), "published up to 10")
+    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "published up to 10")
     assert lake.commit(new=[(10, 20, 1)], added=[2]).tables == 1
     assert lake.shown == [(0, 10, 1), (10, 20, 1)]
 
@@ -124,9 +125,9 @@ def test_only_the_current_metadata_is_built_upon() -> None:
 def test_what_was_replaced_since_is_not_published() -> None:
     lake = Lake()
     lake.serve((0, 10, 2))
-    refused(lake.commit(new=[(0, 10, 1)]), "replaced since")
+    refused(lake.commit(new=[(0, 10, 1)]), "have been replaced")
     lake.serve((0, 20, 2))
-    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "replaced since")
+    refused(lake.commit(new=[(0, 10, 1), (10, 20, 1)]), "have been replaced")
 
 
 def test_parts_give_way_to_those_that_replaced_them() -> None:
@@ -134,8 +135,8 @@ def test_parts_give_way_to_those_that_replaced_them() -> None:
     lake.serve((0, 10, 1), (10, 20, 1), (20, 30, 1))
     lake.commit(new=[(0, 10, 1), (10, 20, 1), (20, 30, 1)], added=[1])
     lake.serve((0, 20, 2), (20, 30, 1))
-    refused(lake.commit([(0, 10, 1)], [(0, 20, 2)]), "another range")
-    refused(lake.commit([(0, 10, 1), (20, 30, 1)], [(0, 20, 2)]), "not shown")
+    refused(lake.commit([(0, 10, 1)], [(0, 20, 2)]), "a different range")
+    refused(lake.commit([(0, 10, 1), (20, 30, 1)], [(0, 20, 2)]), "does not hold")
     assert lake.commit([(0, 10, 1), (10, 20, 1)], [(0, 20, 2)], added=[2]).tables == 1
     assert lake.shown == [(0, 20, 2), (20, 30, 1)]
 
@@ -144,8 +145,8 @@ def test_parts_that_left_the_topic_leave_the_table() -> None:
     lake = Lake()
     lake.serve((0, 10, 1), (10, 20, 1))
     lake.commit(new=[(0, 10, 1), (10, 20, 1)], added=[1])
-    refused(lake.commit([(0, 10, 1)]), "not left")
-    refused(lake.commit([(10, 20, 1)]), "not left")
+    refused(lake.commit([(0, 10, 1)]), "still in the topic")
+    refused(lake.commit([(10, 20, 1)]), "still in the topic")
     lake.serve((10, 20, 1))
     assert lake.commit([(0, 10, 1)], added=[2]).tables == 1
     assert lake.shown == [(10, 20, 1)]
@@ -156,7 +157,7 @@ def test_what_left_the_topic_unseen_is_passed_over() -> None:
     lake.serve((0, 10, 1))
     lake.commit(new=[(0, 10, 1)], added=[1])
     lake.serve((20, 30, 1), (30, 40, 1))
-    refused(lake.commit(new=[(30, 40, 1)]), "does not go on")
+    refused(lake.commit(new=[(30, 40, 1)]), "does not continue")
     lake.commit([(0, 10, 1)])
     assert lake.commit(new=[(20, 30, 1)]).tables == 1
 
@@ -335,7 +336,7 @@ def test_what_a_table_shows_and_protects_agrees_with_a_plain_model(seed: int) ->
     while _publish(lake, rng, snapshot := snapshot + 1):
         pass
     assert lake.shown == [part_name(part) for part in lake.serving[3]]
-    again = Tables(lake, lake)
+    again = Tables(lake, lake, Namespaces())
     again.load(lake.tables.encode())
     assert again.digest == lake.tables.digest
 

@@ -19,7 +19,7 @@ def test_an_object_is_planned_stored_left_and_forgotten() -> None:
     tiers.settle(SettleTier(3, TOKEN, leaving=True), moment(7))
     assert tiers.of(3) is None
     assert [tier.since_ms for tier in tiers.leaving()] == [7]
-    tiers.settle(SettleTier(3, TOKEN, leaving=True), moment(9))  # a repetition does not begin anew
+    tiers.settle(SettleTier(3, TOKEN, leaving=True), moment(9))  # a retry does not reset the time
     assert [tier.since_ms for tier in tiers.leaving()] == [7]
     tiers.forget(ForgetTier(3, TOKEN), moment())
     assert (len(tiers), tiers.digest) == (0, 0)

@@ -15,6 +15,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.namespaces import AddNamespace, NamespacePolicies
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 
 from .writer import Writer
@@ -69,7 +70,7 @@ def test_names_within_the_alphabet_are_taken(name: str) -> None:
 def test_other_names_are_refused(name: str) -> None:
     writer = Writer()
     assert isinstance(writer.do(create(name)), InvalidName)
-    assert isinstance(writer.do(create("ok", namespace=name)), InvalidName)
+    assert isinstance(writer.do(create("ok", namespace=name + "/x/y")), InvalidName)
     assert len(writer.ledger.topics) == 0
     assert writer.ledger.streams.count == 0
 
@@ -78,8 +79,9 @@ def test_a_name_is_unique_within_its_namespace_only() -> None:
     writer = Writer()
     writer.create("a")
     assert isinstance(writer.do(create("a")), TopicExists)
-    other = writer.do(create("a", namespace="other"))
-    assert writer.ledger.topics.get("a", "other") == other
+    writer.do(AddNamespace("other", NamespacePolicies()))
+    other = writer.do(create("a", namespace="other", topic_id=b"o" * 16))
+    assert writer.ledger.topics.get("other/a") == other
     assert writer.ledger.topics.get("a") != other
 
 
@@ -161,7 +163,7 @@ def test_a_topic_remembers_the_ledger_time_it_was_made() -> None:
     assert writer.create("b").created_ms == 5_000
 
 
-def test_topics_are_listed_by_namespace_and_name() -> None:
+def test_topics_are_listed_by_full_name() -> None:
     writer = Writer()
     for name in ("b", "a", "c"):
         writer.create(name)

@@ -14,14 +14,15 @@ from mainstem.errors import (
     ProducerUnknown,
     StreamNotFound,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
 from mainstem.ledger.cursors import CommitOffsets, Take
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import Marker
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.topics import DeleteTopic
 from mainstem.ledger.transactions import (
     EPOCH_MAX,
+    TRANSACTIONAL_ID_CHARS_MAX,
     AddStreamsToTransaction,
     ExpireTransactions,
     ForgetTransactionalIds,
@@ -243,12 +244,12 @@ def test_an_exhausted_epoch_gets_a_new_producer_id(writer: Writer) -> None:
 def test_bounds_are_named(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     for timeout in (0, -1, limits.TRANSACTION_TIMEOUT_MS_MAX + 1):
         assert isinstance(writer.do(InitProducer("tx", timeout)), InvalidTransactionTimeout)
-    for id in ("", "x" * (limits.TRANSACTIONAL_ID_CHARS_MAX + 1)):
+    for id in ("", "x" * (TRANSACTIONAL_ID_CHARS_MAX + 1)):
         assert isinstance(writer.do(InitProducer(id, 1_000)), InvalidInput)
-    monkeypatch.setattr(limits, "TRANSACTIONAL_IDS_MAX", 1)
-    monkeypatch.setattr(limits, "TRANSACTION_STREAMS_MAX", 2)
-    monkeypatch.setattr(limits, "TRANSACTION_GROUPS_MAX", 1)
-    monkeypatch.setattr(limits, "TRANSACTION_OFFSETS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTIONAL_IDS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_STREAMS_MAX", 2)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_GROUPS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_OFFSETS_MAX", 1)
     producer = Producer(writer)
     assert isinstance(writer.do(InitProducer("another", 1_000)), LimitReached)
     assert isinstance(producer.add(0, 1, 2), LimitReached)
@@ -300,7 +301,7 @@ def test_markers_go_when_the_start_passes_them(writer: Writer) -> None:
     assert [marker.offset for marker in transactions.markers(0, 0, 99)] == [5, 7]
     assert [one.marker for one in transactions.aborted(0, 0, 99)] == [7]
     writer.do(Trim(0, 8, "cap"))
-    assert not transactions.touched(0)
+    assert 0 not in transactions.touched
 
 
 def test_caps_count_neither_markers_nor_aborted_records() -> None:
@@ -331,7 +332,7 @@ def test_the_start_moves_over_markers_among_deleted_records_but_not_for_an_abort
     assert writer.state(0)[:3] == (4, 7, 1)
     writer.do(DeleteRecords(0, ((4, 5),)))
     assert writer.state(0)[:3] == (7, 7, 0)
-    assert not writer.ledger.streams.transactions.touched(0)
+    assert 0 not in writer.ledger.streams.transactions.touched
 
 
 def test_phases_are_kept_as_numbers_that_never_change() -> None:

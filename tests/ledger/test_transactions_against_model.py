@@ -1,4 +1,4 @@
-"""Random sequences of transactions, against a plain model that marks every offset with what became of it."""
+"""Random sequences of transactions, against a plain model that marks the outcome of every offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainstem.errors import (
     MainstemError,
     ProducerFenced,
 )
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.transactions import ExpireTransactions
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, InvalidTransaction, LimitReached, ProducerFenced, ProducerUnknown
-from mainstem.ledger.appends import SLICE_TRANSACTIONAL
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_TRANSACTIONAL, Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import apply_all
 from mainstem.ledger.transactions import (
@@ -140,7 +138,7 @@ def test_a_producer_that_took_too_long_is_fenced_until_it_aborts(writer: Writer,
 
 
 def test_offsets_join_by_themselves_or_not_at_all(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TRANSACTION_GROUPS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_GROUPS_MAX", 1)
     producer = Producer(writer)
     assert isinstance(producer.offsets("", (0, 5, ""), joins=True), InvalidInput)
     assert isinstance(producer.offsets("g", (0, -1, ""), joins=True), InvalidInput)
@@ -153,7 +151,7 @@ def test_offsets_join_by_themselves_or_not_at_all(writer: Writer, monkeypatch: p
 
 
 def test_a_transaction_that_is_full_is_not_joined(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TRANSACTION_STREAMS_MAX", 1)
+    monkeypatch.setattr("mainstem.ledger.transactions.TRANSACTION_STREAMS_MAX", 1)
     producer = Producer(writer)
     assert producer.append(0, 1, JOINING)[1] == OK
     assert producer.append(1, 1, JOINING) == (-1, INVALID)

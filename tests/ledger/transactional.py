@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mainstem.ledger.appends import SLICE_JOINS, SLICE_TRANSACTIONAL, AppendCode
+from mainstem.ledger.appends import AppendCode
+from mainstem.ledger.entry import SLICE_JOINS, SLICE_TRANSACTIONAL
 from mainstem.ledger.transactions import (
     AddGroupToTransaction,
     AddStreamsToTransaction,
@@ -54,7 +55,7 @@ class Producer:
         return base
 
     def end(self, commit: bool, *, bump: bool = False) -> Any:
-        """Goes on with what a bump gives."""
+        """Continues with the identity that a bump returns."""
         ended = self.writer.do(EndTransaction(self.id, self.producer, self.epoch, commit, bump))
         if bump and isinstance(ended, TransactionEnded):
             self.producer, self.epoch = ended.producer, ended.epoch

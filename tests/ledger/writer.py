@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mainstem.ledger.appends import RECORD, SLICE, SLICE_TRACKED, AppendOutcome, AppendRun
+from mainstem.ledger.appends import AppendOutcome
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.entry import Entry, Part
+from mainstem.ledger.entry import RECORD, SLICE, SLICE_TRACKED, AppendRun, Entry, Part
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Moment
 from mainstem.ledger.topics import CreateTopic, Topic

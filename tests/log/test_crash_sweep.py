@@ -98,7 +98,7 @@ def _points(total: int, seed: int, chaos: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("policy", _POLICIES)
-async def test_nothing_promised_is_broken_wherever_the_power_goes(
+async def test_a_power_cut_at_any_moment_breaks_no_promise(
     sweep_seed: int, policy: Policy, chaos: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = await _total_calls(monkeypatch, sweep_seed)

@@ -219,7 +219,7 @@ def _content(files: SimFiles, path: Path) -> bytes:
 
 
 @pytest.mark.slow
-async def test_no_single_bit_anywhere_makes_a_wrong_record_or_loses_more_than_one_slice(
+async def test_a_flipped_bit_never_makes_a_wrong_record_or_loses_more_than_one_slice(
     walk_seed: int, chaos: bool
 ) -> None:
     """Every file of a killed broker, a bit at a time: correct records, or a loss of one slice, or a refusal."""

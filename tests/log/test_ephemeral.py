@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import NoSpace, NotFound, OffsetOutOfRange
 from mainstem.ledger.config import TopicConfig
@@ -67,7 +66,7 @@ async def test_concurrent_appends_get_distinct_offsets(machine: Machine) -> None
 async def test_past_the_limit_the_oldest_records_are_evicted(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "EPHEMERAL_STREAM_BYTES_MAX", 4000)
+    monkeypatch.setattr("mainstem.log.streams.ephemeral.EPHEMERAL_STREAM_BYTES_MAX", 4000)
     broker = await _opened(machine)
     for number in range(200):
         await broker.append_values("t", [b"%03d" % number + b"." * 100])

@@ -13,6 +13,7 @@ from mainstem.ledger.config import TopicConfig
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.history import scan
 from tests.support.machine import Machine
+from tests.support.tiers import TieredMachine
 from tests.support.waiting import settle, until
 
 
@@ -55,7 +56,7 @@ async def test_every_caller_of_a_commit_group_that_did_not_fit_gets_an_error(mac
     assert (await broker.append_values("t", [b"first"])).base_offset == 0
 
 
-async def test_a_disk_that_fills_up_anywhere_never_shows_half_a_write(machine: Machine) -> None:
+async def test_a_full_disk_never_exposes_a_partial_write(machine: Machine) -> None:
     broker, _ = await _opened(machine)
     acked: dict[int, bytes] = {}
     for room in range(0, 9000, 150):
@@ -139,7 +140,7 @@ async def test_offsets_read_before_a_failed_fsync_are_not_reused_on_the_same_boo
     assert (await machine.open()).partition("t").end == end  # it jumps once, not at every start
 
 
-async def test_a_failed_fsync_makes_the_broker_read_only_and_tells_everybody_who_waits(
+async def test_a_failed_fsync_makes_the_broker_read_only_and_fails_waiting_writes(
     machine: Machine,
 ) -> None:
     broker, port = await _opened(machine)
@@ -263,6 +264,39 @@ async def test_a_start_on_a_full_disk_serves_reads_and_writes_once_there_is_spac
     assert (await broker.append_values("t", [b"1"])).base_offset == 1
     await machine.kill()
     assert await scan(await machine.open(), "t") == ({0: b"0", 1: b"1"}, [])
+
+
+def _shortage(broker: Broker) -> type:
+    return type(broker.log.unwritable)
+
+
+async def test_a_full_disk_shows_until_a_write_of_the_refused_size_succeeds(machine: Machine) -> None:
+    broker, _ = await _opened(machine)
+    await broker.append_values("t", [b"0"])
+    assert _shortage(broker) is type(None)
+    machine.files.no_space_after(0)
+    with pytest.raises(NoSpace):
+        await broker.append_values("t", [b"1" * 1000])
+    assert _shortage(broker) is NoSpace
+    assert broker.log.refusal is None  # writes are tried on
+    machine.files.space_returns()
+    await broker.append_values("t", [b"small"])
+    assert _shortage(broker) is NoSpace
+    await broker.append_values("t", [b"1" * 1000])
+    assert _shortage(broker) is type(None)
+
+
+async def test_a_full_disk_is_probed_until_there_is_space_even_if_nobody_writes() -> None:
+    machine = TieredMachine()  # its port has the files of the machine, and nothing between
+    broker = await machine.open()
+    await broker.create_topic("t")
+    machine.files.no_space_after(0)
+    with pytest.raises(NoSpace):
+        await broker.append_values("t", [b"1" * 1000])
+    assert _shortage(broker) is NoSpace
+    machine.files.space_returns()
+    await until(lambda: broker.log.unwritable is None)
+    await machine.close()
 
 
 async def test_a_start_on_a_full_disk_after_a_power_loss_reuses_no_offset(machine: Machine) -> None:

@@ -67,7 +67,7 @@ async def test_a_single_append_does_not_wait_for_others(machine: Machine) -> Non
 
 async def test_groups_are_bounded_in_commands(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "GROUP_COMMIT_COMMANDS_MAX", 10)
+    monkeypatch.setattr("mainstem.log.write.group.GROUP_COMMIT_COMMANDS_MAX", 10)
     async with _held_up(port):
         tasks = _appends(broker, 35)
     await asyncio.gather(*tasks)
@@ -76,7 +76,7 @@ async def test_groups_are_bounded_in_commands(machine: Machine, monkeypatch: pyt
 
 async def test_groups_are_bounded_in_bytes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
+    monkeypatch.setattr("mainstem.log.write.group.GROUP_COMMIT_BYTES_MAX", 1500)
     async with _held_up(port):
         tasks = _appends(broker, 20, size=400)
     await asyncio.gather(*tasks)
@@ -88,7 +88,7 @@ async def test_a_slice_over_the_group_limit_is_committed_alone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 1500)
+    monkeypatch.setattr("mainstem.log.write.group.GROUP_COMMIT_BYTES_MAX", 1500)
     async with _held_up(port):
         tasks = [
             *_appends(broker, 2, size=400),
@@ -104,7 +104,7 @@ async def test_callers_wait_when_too_much_is_pending(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 2000)
+    monkeypatch.setattr("mainstem.log.write.committer.PENDING_BYTES_MAX", 2000)
     async with _held_up(port):
         tasks = _appends(broker, 40, size=400)
         await settle()
@@ -118,7 +118,7 @@ async def test_a_new_caller_does_not_overtake_waiting_callers(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("mainstem.log.write.committer.PENDING_BYTES_MAX", 1000)
     async with _held_up(port):
         tasks = _appends(broker, 12, size=400)
     # One more caller at every turn of the loop: some come just when space was freed for another.
@@ -145,7 +145,7 @@ async def test_a_caller_cancelled_while_it_waits_writes_nothing_and_blocks_nobod
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, port = await _opened(machine)
-    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 400)
+    monkeypatch.setattr("mainstem.log.write.committer.PENDING_BYTES_MAX", 400)
     async with _held_up(port):
         tasks = _appends(broker, 8, size=400)
         await settle()
@@ -207,7 +207,7 @@ async def test_record_rows_count_towards_the_bound_of_a_group(
 ) -> None:
     """A small compressed batch still brings one row a record: many of them must not fill one entry."""
     broker, port = await _opened(machine, ttl_ms=1_000_000)
-    monkeypatch.setattr(limits, "GROUP_COMMIT_BYTES_MAX", 10_000)
+    monkeypatch.setattr("mainstem.log.write.group.GROUP_COMMIT_BYTES_MAX", 10_000)
     monkeypatch.setattr(limits, "ENTRY_BYTES_MAX", 40_000)
     small = build_batch([b""] * 500, timestamps_ms=1, codec="zstd")
     assert len(small) < 1000

@@ -11,6 +11,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.log.read.part_cache import PartCache, PartChunk
+from mainstem.log.read.parts import PART_CACHE_BYTES
 from tests.support.lake import Worker
 from tests.support.machine import Machine
 
@@ -70,14 +71,14 @@ async def test_small_chunks_add_up_to_the_whole_part(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PART_CHUNK_BYTES", 2_000)
-    monkeypatch.setattr(limits, "PART_CURSORS_BYTES", 1)
+    monkeypatch.setattr("mainstem.log.read.parts.PART_CURSORS_BYTES", 1)
     broker, _ = await parts(machine)
     assert await offsets(broker) == list(range(400))
     readers = [offsets(broker, start) for start in (0, 3, 100, 250, 399)]
     assert [len(found) for found in await asyncio.gather(*readers)] == [400, 397, 300, 150, 1]
     reader = broker.log._parts
     assert len(reader._cursors) <= 1
-    assert reader._cache.held_bytes <= limits.PART_CACHE_BYTES
+    assert reader._cache.held_bytes <= PART_CACHE_BYTES
 
 
 async def test_a_sequential_reader_finds_the_next_chunks_in_memory(

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import NotFound, OffsetOutOfRange
 from mainstem.ledger.streams import DeleteRecords
@@ -93,8 +92,8 @@ async def test_records_evicted_from_the_tail_cache_are_read_from_the_file(machin
 async def test_indexes_of_old_objects_are_read_on_demand_and_few_are_cached(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INDEX_MEMORY_BYTES", 1)
-    monkeypatch.setattr(limits, "INDEX_MEMORY_OBJECTS_MIN", 2)
+    monkeypatch.setattr("mainstem.log.read.index.INDEX_MEMORY_BYTES", 1)
+    monkeypatch.setattr("mainstem.log.read.index.INDEX_MEMORY_OBJECTS_MIN", 2)
     broker, port = await _opened(machine)
     written = await _fill(broker, 60)
     sealed = [object.number for object in port.objects() if object.sealed]

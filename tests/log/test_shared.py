@@ -44,7 +44,7 @@ async def test_what_one_broker_writes_another_reads(cell: Brokers) -> None:
     assert one.log.ledger.digest() == two.log.ledger.digest()
 
 
-async def test_brokers_that_write_at_once_agree_on_every_offset(cell: Brokers) -> None:
+async def test_brokers_that_write_concurrently_agree_on_every_offset(cell: Brokers) -> None:
     brokers = [await cell.join(number) for number in (1, 2, 3)]
     await brokers[0].create_topic("t")
     acked: dict[int, bytes] = {}

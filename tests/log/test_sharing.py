@@ -16,15 +16,18 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.log.log import LogOptions
 from mainstem.log.objects.maintenance import LogMaintenance
+from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.commitlog.port import Buffer, LogObject
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
+from mainstem.ports.commitlog.shared.bucket.log import BUCKET_OBJECT_COMMITS_MAX
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
 from tests.support.waiting import until
 
 from .cell import Cell
 
-_LARGE = limits.BUCKET_INLINE_BYTES_MAX + 1
+_LARGE = BUCKET_INLINE_BYTES_MAX + 1
 
 
 class GatedStore(MemoryObjectStore):
@@ -170,9 +173,9 @@ async def test_uploads_overlap_and_are_committed_in_the_order_they_started(cell:
     await one.create_topic("t", config=TopicConfig(max_message_bytes=16 * limits.MIB))
     cell.store.gate.clear()
     writes = []
-    for number in range(limits.UPLOADS_IN_FLIGHT_MAX + 2):
+    for number in range(UPLOADS_IN_FLIGHT_MAX + 2):
         writes.append(asyncio.ensure_future(one.append_values("t", [b"%d" % number + bytes(_LARGE)])))
-        await until(lambda: cell.store.waiting == min(len(writes), limits.UPLOADS_IN_FLIGHT_MAX))
+        await until(lambda: cell.store.waiting == min(len(writes), UPLOADS_IN_FLIGHT_MAX))
     assert not any(write.done() for write in writes)
     cell.store.gate.set()
     assert [(await write).base_offset for write in writes] == list(range(len(writes)))
@@ -314,7 +317,7 @@ async def _without_memory(cell: Brokers, number: int) -> Broker:
 async def test_many_small_commits_make_a_checkpoint_due(cell: Brokers) -> None:
     """Each costs a starting broker a request: by size alone, weeks of heartbeats would be replayed."""
     keeping = upkeep(await cell.join(1))
-    commits = limits.BUCKET_OBJECT_COMMITS_MAX
+    commits = BUCKET_OBJECT_COMMITS_MAX
     objects = [LogObject(n + 1, n * commits, (n + 1) * commits, 0, sealed=True) for n in range(4)]
     keeping._following_sealed = lambda: objects  # type: ignore[method-assign]
     assert keeping._boundary(0, limits.CHECKPOINT_EVERY_BYTES) == 4 * commits
@@ -323,7 +326,7 @@ async def test_many_small_commits_make_a_checkpoint_due(cell: Brokers) -> None:
 
 
 async def test_garbage_is_deleted_from_a_quiet_log(cell: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CHECKPOINT_HURRIED_S", 0.0)
+    monkeypatch.setattr("mainstem.log.objects.maintenance.CHECKPOINT_HURRIED_S", 0.0)
     one = await cell.add(LogOptions(broker=1, boot_id="process", shared=True))
     one.log.maintains = lambda: True
     await one.create_topic("t")
@@ -343,3 +346,25 @@ async def test_garbage_is_deleted_from_a_quiet_log(cell: Brokers, monkeypatch: p
         await one.log.propose(Heartbeat(1, one.log.epoch))
         await keeping.round()
     assert len(cell.checkpoints) == made  # no checkpoint is due early any more
+
+
+async def test_an_object_that_vanished_with_its_seal_is_missing_for_a_broker_that_joins(
+    cell: Brokers,
+) -> None:
+    one = await cell.join(1)
+    one.log.maintains = lambda: True
+    await one.create_topic("t")
+    for number in range(60):
+        await one.append_values("t", [b"%d" % number * 200])
+    for _ in range(4):
+        await upkeep(one).round()
+    assert cell.checkpoints
+    first = f"/{min(cell.sealed(one)):020d}-"
+    for key in [key for key in cell.store._objects if first in key and "/entries/" not in key]:
+        del cell.store._objects[key]
+    two = await _without_memory(cell, 2)
+    ((start, end),) = two.log.missing.ranges[two.stream("t")]
+    values, lost = await scan(two, "t")
+    assert lost == [(start, end)]
+    assert sorted(values) == list(range(end, 60))
+    assert two.partition("t").records == 60 - (end - start)

@@ -20,7 +20,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.tiers import Tier
 from mainstem.log.objects.repack.plan import RepackOptions
-from mainstem.log.objects.tiering import HotRetention
+from mainstem.log.objects.tiering import TIER_GRACE_MS, HotRetention
 from mainstem.ports.commitlog.local.cold import TIERS
 from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.commitlog.port import LogObject
@@ -105,7 +105,7 @@ async def test_older_objects_are_read_from_the_store_and_the_disk_keeps_the_newe
 async def test_an_unreachable_store_fails_only_the_reads_of_cold_objects(
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
+    monkeypatch.setattr("mainstem.log.objects.tiering.TIER_EVERY_S", 0.001)
     broker = await filled(machine)
     start, end = min(cold(machine)), broker.partition("t").end
 
@@ -136,7 +136,7 @@ async def test_a_routed_topic_is_unavailable_and_not_lost_while_its_store_is_unr
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy has no bytes of its own: it reads those of its source."""
-    monkeypatch.setattr(limits, "TIER_EVERY_S", 0.001)
+    monkeypatch.setattr("mainstem.log.objects.tiering.TIER_EVERY_S", 0.001)
     broker = await machine.open()
     await broker.create_topic("t")
     await broker.routers.put("copying", RouterSettings("t", "copy"))
@@ -168,7 +168,7 @@ async def test_reads_of_the_store_are_bounded_and_do_not_delay_reads_of_the_disk
     machine: TieredMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await filled(machine)
-    monkeypatch.setattr(limits, "STORE_READS_MAX", 0)
+    monkeypatch.setattr("mainstem.log.read.object_reads.STORE_READS_MAX", 0)
     with pytest.raises(Throttled):
         await broker.read("t", 0)
     assert await broker.read("t", 149)
@@ -212,7 +212,7 @@ async def test_garbage_is_deleted_from_the_store_after_a_grace_period(machine: T
     assert set(gone) <= {int(key.split("/")[2][:20]) for key in await keys(machine.bucket) if "-" in key}
     await machine.kill()  # between the two
     await machine.open()
-    machine.clock.advance(limits.TIER_GRACE_MS)
+    machine.clock.advance(TIER_GRACE_MS)
     assert machine.log is not None
     assert machine.log.tiering is not None
     with machine.log.store_copies.one():  # as a backup does that names them
@@ -284,8 +284,8 @@ async def test_an_object_missing_in_the_store_is_uploaded_again_before_the_disk_
 async def test_repacked_objects_are_deleted_from_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "REPACK_EVERY_S", 0.01)
-    monkeypatch.setattr(limits, "TIER_EVERY_S", 0.01)
+    monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_EVERY_S", 0.01)
+    monkeypatch.setattr("mainstem.log.objects.tiering.TIER_EVERY_S", 0.01)
     machine = TieredMachine(repack=RepackOptions(after_objects=3, least_bytes=0, bytes_per_s=0, grace_s=0))
     try:
         broker = await filled(machine, 200)
@@ -299,7 +299,7 @@ async def test_repacked_objects_are_deleted_from_the_store(
         assert leaving
         assert all(one.number >= log.ledger.repacked.frontier for one in local(machine))
         assert await values(broker) == list(range(260))
-        machine.clock.advance(limits.TIER_GRACE_MS)
+        machine.clock.advance(TIER_GRACE_MS)
         assert log.tiering is not None
         await log.tiering.round()
         await until(lambda: leaving.isdisjoint(tier.token for tier in tiers(machine)))
@@ -356,3 +356,24 @@ async def _crashes_after(monkeypatch: pytest.MonkeyPatch, calls: int, seed: int)
     await history.check(await machine.restart(), all_written_survived=True)
     await machine.close()
     return crashed
+
+
+async def test_an_object_whose_note_and_stored_bytes_are_lost_is_missing_and_the_log_opens(
+    machine: TieredMachine,
+) -> None:
+    broker = await filled(machine)
+    stream = broker.stream("t")
+    number = cold(machine)[0]
+    assert machine.tiered is not None
+    (note,) = [path for path in machine.tiered.cold.note_paths() if f"{number:020d}" in path.name]
+    await machine.close()
+    machine.files.unlink(note)
+    for key in await keys(machine.bucket):
+        if f"/{number:020d}-" in key:
+            await machine.bucket.delete(key)
+    broker = await machine.open()
+    ((start, end),) = broker.log.missing.ranges[stream]
+    with pytest.raises(RecordsLost) as loss:
+        await broker.read("t", start)
+    assert (loss.value.start, loss.value.end, loss.value.reason) == (start, end, "missing")
+    assert (await broker.read("t", end))[0].offset == end

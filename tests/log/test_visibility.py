@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.append import Appended
 from mainstem.broker.broker import Broker
 from mainstem.errors import OffsetOutOfRange, RecordsLost
@@ -41,7 +40,7 @@ def _ceiling(broker: Broker) -> int:
     return int(broker.log.ledger.streams.ceiling[broker.topic("t").streams[0]])
 
 
-async def test_an_fsync_append_is_neither_acked_nor_seen_before_the_sync(machine: Machine) -> None:
+async def test_an_fsync_append_is_neither_acknowledged_nor_visible_before_the_sync(machine: Machine) -> None:
     broker, port = await _opened(machine, "fsync")
     await broker.append_values("t", [b"before"])
     await _hold_syncs(broker, port)
@@ -114,7 +113,7 @@ async def test_a_sync_that_began_before_a_write_does_not_ack_it(machine: Machine
     assert (await second).base_offset == 1
 
 
-async def test_offsets_follow_the_log_whatever_the_class(machine: Machine) -> None:
+async def test_offsets_follow_log_order_in_every_durability_class(machine: Machine) -> None:
     """An fsync stream and a relaxed one in one group: acks differ in time, the log's order does not."""
     broker, port = await _opened(machine, "fsync")
     await broker.create_topic("relaxed", config=TopicConfig(durability="disk"))
@@ -131,7 +130,7 @@ async def test_offsets_follow_the_log_whatever_the_class(machine: Machine) -> No
 async def test_relaxed_appends_past_the_synced_ceiling_wait_for_a_sync(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CEILING_STEP_RECORDS", 8)
+    monkeypatch.setattr("mainstem.log.read.visibility.CEILING_STEP_RECORDS", 8)
     broker, port = await _opened(machine, "disk")
     await broker.append_values("t", [b"0"])
     await until(lambda: port.end == port.synced)
@@ -152,7 +151,7 @@ async def test_relaxed_appends_past_the_synced_ceiling_wait_for_a_sync(
 async def test_ceilings_are_raised_before_they_are_reached_and_double(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CEILING_STEP_RECORDS", 8)
+    monkeypatch.setattr("mainstem.log.read.visibility.CEILING_STEP_RECORDS", 8)
     broker, _ = await _opened(machine, "disk")
     seen = []
     for _ in range(60):
@@ -165,7 +164,7 @@ async def test_ceilings_are_raised_before_they_are_reached_and_double(
 
 
 @pytest.mark.parametrize("durability", RELAXED)
-async def test_after_a_power_cut_the_end_jumps_to_the_ceiling_and_the_gap_is_told(
+async def test_after_a_power_cut_the_end_moves_to_the_ceiling_and_the_gap_is_reported(
     machine: Machine, durability: Durability
 ) -> None:
     broker, port = await _opened(machine, durability)
@@ -188,7 +187,7 @@ async def test_after_a_power_cut_the_end_jumps_to_the_ceiling_and_the_gap_is_tol
     assert await scan(broker, "t") == ({0: b"synced", ceiling: b"after"}, [(1, ceiling)])
 
 
-async def test_a_second_power_cut_never_takes_the_offsets_of_the_first_gap(machine: Machine) -> None:
+async def test_a_second_power_cut_never_reuses_the_offsets_of_the_first_gap(machine: Machine) -> None:
     broker, _ = await _opened(machine, "disk")
     used: set[int] = set()
     for _ in range(4):

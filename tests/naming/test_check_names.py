@@ -56,3 +56,21 @@ def test_what_was_there_is_allowed_and_more_is_not(tmp_path: Path) -> None:
     assert code == 1
     assert "class A is defined 3 times" in output
     assert "2 phrases that we do not write, 1 allowed" in output
+
+
+def test_private_attributes_of_other_modules_are_found_in_tests(tmp_path: Path) -> None:
+    _tree(tmp_path)
+    tests = tmp_path / "tests" / "broker"
+    tests.mkdir(parents=True)
+    own = "class Fake:\n    def __init__(self, other):\n        self._own = other._own\n"
+    (tests / "test_one.py").write_text(
+        own + "    def _step(self): ...\n\nFake(None)._step()\nbroker._log.close()\n"
+    )
+    code, output = _check(tmp_path)
+    assert code == 1
+    assert output.splitlines() == [
+        "tests/broker: 1 uses of private attributes in tests, 0 allowed:",
+        "  tests/broker/test_one.py:7: _log",
+    ]
+    assert _check(tmp_path, "--write") == (0, "")
+    assert _check(tmp_path) == (0, "")

@@ -62,7 +62,7 @@ def posted(broker: ThrowAwayBroker, topic: str, data: object) -> None:
 
 
 def one_trace(receiver: TraceReceiver, topic: str) -> None:
-    """Caller → the server's span → the span of whoever worked on the record."""
+    """Caller → the server's span → the span of the record's handler."""
     spans = receiver.wait_for(f"send {topic}", f"process {topic}")
     sent, processed = spans[f"send {topic}"], spans[f"process {topic}"]
     assert sent == Span("mainstem-server", f"send {topic}", _TRACE, sent.span_id, _CALLER)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mainstem import limits
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
 from tests.support.files import Policy, SimFiles, SimulatedCrash
@@ -48,7 +47,7 @@ async def append(log: LocalCommitLog, promises: Promises, life: int) -> None:
 @pytest.fixture(autouse=True)
 def only_the_smallest_are_written_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others take the way of large commits: to another thread, which may sync them as well."""
-    monkeypatch.setattr(limits, "SHORTCUT_BYTES_MAX", 100)
+    monkeypatch.setattr("mainstem.ports.commitlog.local.log.SHORTCUT_BYTES_MAX", 100)
 
 
 async def work(log: LocalCommitLog, promises: Promises, life: int) -> None:

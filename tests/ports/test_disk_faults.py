@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import NoSpace, ReadOnly, TooLarge
+from mainstem.ports.commitlog.local.log import SHORTCUT_BYTES_MAX
 from mainstem.ports.commitlog.port import Checkpoint
 from tests.support.files import SimFiles
 
@@ -156,7 +156,7 @@ async def test_a_failed_fsync_of_a_commit_just_written_is_final_too() -> None:
     await log.sync()
     files.fail_next_fdatasync()
     with pytest.raises(ReadOnly, match="restart"):
-        await log.append_synced(b"in doubt", [b"x" * limits.SHORTCUT_BYTES_MAX])
+        await log.append_synced(b"in doubt", [b"x" * SHORTCUT_BYTES_MAX])
     assert log.synced == 3
     with pytest.raises(ReadOnly):
         await log.append(b"refused", [])
@@ -172,7 +172,7 @@ async def test_a_failed_fsync_of_a_commit_just_written_is_final_too() -> None:
 async def test_a_commit_is_synced_as_it_is_written_unless_a_sync_runs() -> None:
     files = SimFiles()
     log = await open_log(SIM_DIRECTORY, files, segment_bytes=1 << 20)
-    large = [b"x" * limits.SHORTCUT_BYTES_MAX]
+    large = [b"x" * SHORTCUT_BYTES_MAX]
     _, sync_s = await log.append_synced(b"alone", large)
     assert sync_s is not None
     assert log.synced == 1
@@ -194,7 +194,7 @@ async def test_a_sync_beside_one_of_a_commit_just_written_waits_for_it() -> None
     await append_samples(log, 1)
     await log.roll()
     release = files.hold_syncs()
-    written = asyncio.ensure_future(log.append_synced(b"large", [b"x" * limits.SHORTCUT_BYTES_MAX]))
+    written = asyncio.ensure_future(log.append_synced(b"large", [b"x" * SHORTCUT_BYTES_MAX]))
     await _a_sync_waits(files)
     syncing = asyncio.ensure_future(log.sync())
     await asyncio.sleep(0.02)  # it would be in there by now

@@ -72,7 +72,7 @@ async def test_a_log_that_cannot_be_opened_does_not_stay_locked(tmp_path: Path) 
             await open_log(tmp_path)
 
 
-async def test_a_segment_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+async def test_a_segment_of_a_newer_version_is_rejected(tmp_path: Path) -> None:
     from crc32c import crc32c
 
     log = await open_log(tmp_path)

@@ -105,7 +105,7 @@ async def test_a_damaged_last_payload_between_whole_copies_is_damage_not_a_torn_
     await log.close()
 
 
-async def test_a_torn_last_commit_is_cut_and_nothing_else() -> None:
+async def test_recovery_truncates_a_torn_last_commit_and_nothing_else() -> None:
     wal = Wal()
     await wal.fill(3)
     wal.damage_payload(2)
@@ -160,7 +160,9 @@ async def test_a_damaged_commit_below_a_checkpoint_is_not_taken_for_a_torn_one()
 
 
 @pytest.mark.parametrize("roll_at", [(), (2,), (1, 2, 3)])
-async def test_a_durable_commit_lost_in_both_copies_is_refused(roll_at: tuple[int, ...]) -> None:
+async def test_a_log_with_both_copies_of_a_durable_commit_damaged_does_not_open(
+    roll_at: tuple[int, ...],
+) -> None:
     wal = Wal()
     await wal.fill(4, sync_at=(3,), roll_at=roll_at)
     wal.destroy(1)

@@ -76,9 +76,9 @@ def test_append_time_is_the_time_of_every_record(count: int, codec: Codec) -> No
 def test_a_large_run_is_decoded_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     buffers = [_batch(MANY, i * MANY, CODECS[i % 5]) for i in range(20)]
     whole = decode_slices(buffers)
-    monkeypatch.setattr(limits, "DECODE_CALL_RECORDS", 3 * MANY)
+    monkeypatch.setattr("mainstem.records.index.DECODE_CALL_RECORDS", 3 * MANY)
     by_records = decode_slices(buffers)
-    monkeypatch.setattr(limits, "DECODE_CALL_BYTES", 1)
+    monkeypatch.setattr("mainstem.records.index.DECODE_CALL_BYTES", 1)
     by_bytes = decode_slices(buffers)
     assert whole["offset"].to_pylist() == list(range(20 * MANY))
     assert (whole["value"].num_chunks, by_records["value"].num_chunks, by_bytes["value"].num_chunks) == (
@@ -95,7 +95,7 @@ def test_a_large_run_is_decoded_in_bounded_pieces(monkeypatch: pytest.MonkeyPatc
 def test_many_small_batches_decode_as_one_by_one(
     batches_a_call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "DECODE_CALL_BATCHES", batches_a_call)
+    monkeypatch.setattr("mainstem.records.index.DECODE_CALL_BATCHES", batches_a_call)
     buf = bytearray()
     for i in range(0, 100, 2):
         buf += _batch(1, i) + _control(i + 1)

@@ -206,7 +206,7 @@ def test_a_character_cut_between_two_header_names_is_not_taken_for_text(
 
 def test_more_headers_than_one_call_may_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = build_batch([b""] * 60, headers=[[("h", None)] * 10] * 60, timestamps_ms=NOW_MS)
-    monkeypatch.setattr(limits, "HEADERS_PER_DECODE_MAX", 599)
+    monkeypatch.setattr("mainstem.records.index.HEADERS_PER_DECODE_MAX", 599)
     with pytest.raises(TooLarge, match="600 record headers"):
         decode_slices([batch])
 

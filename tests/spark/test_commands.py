@@ -94,7 +94,7 @@ def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, 
     asked = mainstem(broker, "sql", query, "--schema", schema, "--json", cwd=tmp_path)
     assert [row["total"] for row in lines(asked)] == [15, 3]
     spoken = [line for line in asked.stderr.splitlines() if "incubator" not in line]  # the Java's own word
-    assert spoken == [], "how Spark starts is nobody's business"
+    assert spoken == [], "Spark prints nothing at its start"
     assert not list(tmp_path.iterdir()), "Spark left something where it was started"
 
 

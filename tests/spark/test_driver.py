@@ -15,8 +15,8 @@ import pytest
 
 from mainstem.client.broker import BrokerClient
 from mainstem.records.decoding import StoredRecord, decode_records
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import SparkRunner
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.jobs import SparkRunner
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import eventually
 

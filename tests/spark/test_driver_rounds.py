@@ -14,10 +14,10 @@ import pytest
 from mainstem.api.lake import LakeStatus, PlanRequest, Task, WalExtents
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import StalePlan, Unreachable
-from mainstem.lake.object_readers import local_path
 from mainstem.log.read.extents import EXTENT
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import TaskOutcome
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.jobs import TaskOutcome
+from mainstem.tables.parts.object_readers import local_path
 from mainstem.testing.server import ServerProcess
 from tests.support.driver import done_here
 

@@ -38,7 +38,7 @@ _TOPICS = ("keyed", "trimmed", "paid")
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_log_and_tables_agree_on_every_record_whatever_was_killed(
+def test_log_and_tables_agree_on_every_record_after_any_kill(
     tmp_path: Path, lake_seed: int, chaos: bool, request: pytest.FixtureRequest
 ) -> None:
     spark: SparkSession | None = request.getfixturevalue("spark") if chaos else None

@@ -10,7 +10,7 @@ from mainstem.errors import InvalidInput
 from mainstem.spark.pipelines import Pipeline
 from mainstem.spark.pipelines.loading import load
 from mainstem.spark.pipelines.statements import pipeline_of, statements
-from mainstem.spark.range_options import bound
+from mainstem.spark.source.range_options import bound
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -43,7 +43,7 @@ def pipeline() -> Pipeline:
 
 
 def batch(number: int, rows: int, written: int | None, offset: dict[str, Any] | str | None) -> dict[str, Any]:
-    """As Spark tells of one."""
+    """In the form that Spark reports."""
     return {
         "batchId": number,
         "numInputRows": rows,

@@ -18,8 +18,8 @@ from mainstem.spark.pipelines.query_progress import QueryLines, watch
 from mainstem.spark.pipelines.reporting import PipelineReporter
 from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
 from mainstem.spark.pipelines.tables import TableSink, open_catalog, table_frame
-from mainstem.spark.range_options import bound, topic_bound
-from mainstem.spark.views import TopicViews
+from mainstem.spark.pipelines.views import TopicViews
+from mainstem.spark.source.range_options import bound, topic_bound
 from tests.support.driver import lake_pass
 
 from .conftest import TIME_MS, Broker
@@ -94,8 +94,10 @@ def test_orders_are_joined_with_customers_and_go_on_after_a_restart(
     assert reported(broker, pipeline.name)[2]["topic:orders.enriched"][2] == 0
     found = sorted(broker.values("orders.enriched"), key=lambda value: value["id"])
     assert [(value["id"], value.get("name")) for value in found] == [(1, "Ada"), (2, "Bob"), (3, None)]
-    anew = PipelineSettings(broker.url, tmp_path, begin=bound("starting", ("start", 0)), label="from-start-0")
-    run_once(spark, pipeline, anew)
+    again = PipelineSettings(
+        broker.url, tmp_path, begin=bound("starting", ("start", 0)), label="from-start-0"
+    )
+    run_once(spark, pipeline, again)
     assert len(broker.values("orders.enriched")) == 6
     assert reported(broker, f"{pipeline.name} from-start-0")[0] == "done", "it has a report of its own"
     bounds = {"startingOffsets": '{"orders":{"0":1}}'}

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mainstem.api.lake import LakeStatus, PartitionProgress, TopicProgress
-from mainstem.spark.progress import JsonProgress, TerminalProgress, open_progress
+from mainstem.spark.driver.progress import JsonProgress, TerminalProgress, open_progress
 
 
 def _status(lag: int) -> LakeStatus:

@@ -63,7 +63,7 @@ def filled(broker: Broker, topic: str, count: int = 100) -> None:
     broker.write(f"{topic}.in", *(b"%d" % i for i in range(count)), keys=keys)
 
 
-def test_a_batch_that_spark_runs_again_is_not_written_again(
+def test_a_batch_that_spark_reruns_is_not_written_again(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     filled(broker, topic)

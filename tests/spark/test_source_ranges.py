@@ -11,11 +11,11 @@ import pytest
 from mainstem.api.lake import PlanRequest, Sources
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import DataLost, NotFound
-from mainstem.lake.materialise import materialise
 from mainstem.spark.source import ranges
 from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
 from mainstem.spark.source.ranges import RangeRows
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 
 from .conftest import Broker

@@ -1,4 +1,4 @@
-"""Tasks of a round begin with the largest, and what became of them is told in the order they were given."""
+"""The largest tasks start first, and their results are returned in the given order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.spark.jobs import SparkRunner, run_task
+from mainstem.spark.driver.jobs import SparkRunner, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 

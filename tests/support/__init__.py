@@ -1,1 +1,1 @@
-"""What the tests and the benchmarks share: real servers, simulated disks and networks, histories to check."""
+"""Shared by tests and benchmarks: real servers, simulated disks and networks, checked histories."""

@@ -1,6 +1,6 @@
 """A process that appends until it is killed: `python -m tests.support.appender DIRECTORY LIFE`.
 
-Prints a line for every acknowledgement, `topic offset value`, right after it came.
+Prints a line for every acknowledgement, `topic offset value`, right after it arrives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRIM_EVERY = 500
 
 
 def options(directory: Path) -> BrokerOptions:
-    """Small objects, many checkpoints, and all is repacked at once, so that a kill meets all of them."""
+    """Small objects, many checkpoints, and immediate repacking, so that kills interrupt all of them."""
     return BrokerOptions(
         directory,
         segment_bytes=32 * 1024,
@@ -41,7 +41,7 @@ async def _write(broker: Broker, topic: str, writer: str) -> None:
     for number in range(1 << 30):
         value = f"{writer}:{number}"
         appended = await broker.append_values(topic, [value.encode()])
-        # One system call a line: a kill leaves whole lines only, and none before its ack.
+        # One system call per line: a kill leaves only whole lines, and none before its ack.
         os.write(1, f"{topic} {appended.base_offset} {value}\n".encode())
         if number % _TRIM_EVERY == _TRIM_EVERY - 1:
             await broker.commit_offset("group", topic, appended.base_offset)

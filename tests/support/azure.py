@@ -1,4 +1,4 @@
-"""A double of Azure Blob Storage: see wire_store for what that is, and is not. It checks requests' signatures."""
+"""A test double of Azure Blob Storage, see wire_store. It checks the signatures of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from tests.support.wire_store import Answer, Kept, Request, WireStore, error
 
-ACCOUNT = "devstoreaccount1"  # the one that Azurite has, with the key that its documents give
+ACCOUNT = "devstoreaccount1"  # Azurite's default account, with its documented key
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 VERSION = "2023-11-03"
@@ -81,7 +81,7 @@ class AzureDouble(WireStore):
         return Answer(200, f"<EnumerationResults>{body}</EnumerationResults>".encode())
 
     def _batch(self, request: Request) -> Answer:
-        """Deletes come as parts of one request, and each has its own answer."""
+        """Deletes are parts of one request, and each has its own response."""
         answers = []
         for number, path in enumerate(_BATCHED.findall(request.body.decode())):
             key = unquote(path).removeprefix(f"/{ACCOUNT}/{self.bucket}/")

@@ -1,4 +1,4 @@
-"""Azurite for tests: the emulator of Azure Blob Storage that its vendor publishes, where it is installed."""
+"""Azurite for tests: the vendor's emulator of Azure Blob Storage, if it is installed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Azurite:
                 urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers), timeout=5)
                 return
             except urllib.error.HTTPError as refused:
-                if refused.code == 409:  # it is there
+                if refused.code == 409:  # it exists
                     return
                 raise
             except OSError:

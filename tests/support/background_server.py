@@ -1,4 +1,4 @@
-"""A small HTTP server of a test, on a thread of its own and a free loopback port."""
+"""A small HTTP server for tests, on its own thread and a free loopback port."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-_POLL_S = 0.01  # how soon it notices that it shall end
+_POLL_S = 0.01  # how often it checks whether to stop
 _END_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""Record batches for tests, and what is in them again."""
+"""Record batches for tests, and their contents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def records_of(slices: Iterable[memoryview], offset: int = 0) -> list[tuple[int,
 def placed_in_line(
     broker: Broker, topic: Topic, batch: bytearray, partition: int = 0, joins: str | None = None
 ) -> asyncio.Future[Placed]:
-    """Append a batch. What is appended after this call comes after it in the log, awaited or not."""
+    """Append a batch. Later appends come after it in the log, even if it is not awaited."""
     placed = promise()
     broker.appends.batches(topic, partition, batch, placed, joins, resumes=False)
     return placed
@@ -58,7 +58,7 @@ def placed_in_line(
 async def append_unchecked(
     broker: Broker, topic: Topic, slice: bytearray, facts: SliceFacts, size: int
 ) -> None:
-    """Append batches past every check of the broker."""
+    """Append batches without the checks of the broker."""
     placed = promise()
     request = AppendRequest(topic.streams[0], slice, facts, size)
     broker.log.streams.of(request.stream).append(request, placed)

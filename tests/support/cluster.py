@@ -51,7 +51,7 @@ class BrokerProcesses:
         self.running[name] = ServerProcess(self._directory / name, *self._flags, "--node", name, *flags)
 
     def barrier(self, name: str) -> None:
-        """Have a broker know all that any of them has committed: it asks before it says that there is no such thing."""
+        """Let a broker apply everything that any broker committed: it reads the tail before it reports NotFound."""
         self.request(name, "GET", "/v0/topics/nothing-of-this-name")
 
     def __getitem__(self, name: str) -> ServerProcess:

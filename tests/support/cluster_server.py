@@ -3,7 +3,7 @@
     server_process(tmp_path / "data", "--text", "off")
 
 starts `mainstem serve`, and that is all there is to it, unless the run was started with `--through`: then two more
-brokers stand beside it over the same log in S3, or in etcd with its payloads in S3. Clients that follow the metadata
+brokers run next to it on the same log in S3, or in etcd with its payloads in S3. Clients that follow the metadata
 end up at any of the three. To kill or end it is to kill or end all of them; started again over the same directory they
 find what was written, and the two others have the addresses they had.
 """

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from mainstem.api.base import ErrorResponse
-from mainstem.api.catalog import CatalogError
-from mainstem.api.routes import CATALOG, JSON, Route
+from mainstem.api.catalog import CatalogError, TokenRefused
+from mainstem.api.routes import CATALOG, JSON, POST_OAUTH_TOKEN, Route
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.errors import Refusal
 
@@ -24,7 +24,10 @@ def check_response(
         route = None
     if status >= 300:
         if method != "HEAD" and status != 304:
-            check_body(CatalogError if raw_path.startswith(CATALOG) else ErrorResponse, body)
+            kind: Any = CatalogError if raw_path.startswith(CATALOG) else ErrorResponse
+            if route is POST_OAUTH_TOKEN and status in (400, 401):
+                kind = TokenRefused
+            check_body(kind, body)
         return route
     assert route is not None, raw_path
     assert status in route.statuses, f"{method} {raw_path} answered {status}, not one of {route.statuses}"

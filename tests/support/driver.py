@@ -9,10 +9,10 @@ import msgspec
 
 from mainstem.api.lake import Publication, Task
 from mainstem.client.broker import BrokerClient
-from mainstem.lake.iceberg.outbox import publish_tables
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.jobs import TaskOutcome, run_task
-from mainstem.spark.progress import JsonProgress
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.jobs import TaskOutcome, run_task
+from mainstem.spark.driver.progress import JsonProgress
+from mainstem.tables.publishing.publisher import publish_tables
 
 
 def done_here(tasks: Sequence[Task]) -> list[TaskOutcome]:

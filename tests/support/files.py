@@ -1,6 +1,6 @@
 """A file system in memory that crashes, tears, fails and fills up on demand.
 
-Rules it keeps, which are the weakest a real disk keeps: a file's bytes are durable after `fdatasync`;
+It keeps the weakest rules that a real disk keeps: a file's bytes are durable after `fdatasync`;
 creating, renaming, linking and unlinking are durable after `fsync_dir` of the parent; nothing else is.
 """
 
@@ -25,7 +25,7 @@ _ROOT = Path("/")
 
 
 class SimulatedCrash(Exception):
-    """The machine is down. Not a MainstemError, so nothing handles it, yet every waiter is told."""
+    """The machine is down. Not a MainstemError, so that no code handles it, but every waiter gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SimFiles:
         self._crashed = True
 
     def reboot(self, policy: Policy, seed: int = 0) -> SimFiles:
-        """A new file system with what the disk might hold now. This one is down from here on."""
+        """A new file system with what the disk may hold now. This one is down from now on."""
         with self._lock:
             self._crashed = True
             randomness = random.Random(seed)
@@ -82,7 +82,7 @@ class SimFiles:
             return after
 
     def no_space_after(self, size: int) -> None:
-        """So many more bytes can be written, then NoSpace."""
+        """This many more bytes can be written, then NoSpace."""
         self._space = size
 
     def space_returns(self) -> None:
@@ -93,7 +93,7 @@ class SimFiles:
         self._sync_failures = 1
 
     def shorten_next_writes(self, count: int) -> None:
-        """So many writes take only the first half of what they are given."""
+        """This many writes store only the first half of their bytes."""
         self._short_writes = count
 
     def hold_syncs(self) -> threading.Event:
@@ -102,7 +102,7 @@ class SimFiles:
         return self._syncs_held
 
     def flip_bit(self, path: Path, byte: int, bit: int) -> None:
-        """Damage a file behind everybody's back, durably."""
+        """Damage a file durably, without any call."""
         with self._lock:
             self._inode(path).flip(byte, bit)
 
@@ -370,6 +370,10 @@ class SimFile:
         with self._files._lock:
             self._files._check()
             return self._inode.now.size
+
+    def in_place(self) -> bool:
+        with self._files._lock:
+            return self._files._names.get(self._path) is self._inode
 
     def close(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""What a simulated disk holds: a file's bytes now, its bytes if the power went, and all in between."""
+"""The contents of a simulated disk: a file's bytes now, after a power cut, and everything in between."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Content:
 
 
 class Inode:
-    """A file whatever its name: what readers see, what is durable, and the changes from one to the other."""
+    """A file independent of its name: what readers see, what is durable, and the changes in between."""
 
     __slots__ = ("_durable", "_pending", "now")
 

@@ -1,8 +1,8 @@
-"""Servers by fork: nearly all the work of a start is to import, and a suite of tests starts hundreds of them.
+"""Servers by fork: imports take most of a start, and the tests start hundreds of servers.
 
 A process imports what a server needs and then forks once for each; what it forks runs the command line's own `main`,
-and ends as a process of Python ends. `python -m tests.support.forks FD` is that process: FD is a socket on which it
-is asked.
+and ends as a process of Python ends. `python -m tests.support.forks FD` is that process: FD is a socket for
+requests.
 
     request     JSON of _Request, with two descriptors: the server's stderr, and a pipe for its exit code
     answer      the process's number, in digits
@@ -51,11 +51,11 @@ class _Request(msgspec.Struct):
 
 
 class ForkedProcess:
-    """As far as a server goes, what `subprocess.Popen` gives."""
+    """The part of `subprocess.Popen` that servers need."""
 
     def __init__(self, pid: int, stderr: int, exit_code: int) -> None:
         self.pid = pid
-        self.stderr = open(stderr, encoding="utf-8")  # noqa: SIM115  # closed by whoever reads it
+        self.stderr = open(stderr, encoding="utf-8")  # noqa: SIM115  # closed by its reader
         self._told = exit_code
         self._reading = threading.Lock()
         self._code: int | None = None
@@ -67,12 +67,12 @@ class ForkedProcess:
         """Raises TimeoutError."""
         code = self._ended(timeout)
         if code is None:
-            raise TimeoutError(f"process {self.pid} is still there after {timeout} s")
+            raise TimeoutError(f"process {self.pid} is still running after {timeout} s")
         return code
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # it has ended, and that is being told
+            with suppress(ProcessLookupError):  # it has ended already
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -118,7 +118,7 @@ class Forks:
         return ForkedProcess(pid, stderr, exit_code)
 
     def close(self) -> None:
-        """Idempotent. What was forked goes on."""
+        """Idempotent. Forked processes continue."""
         if self._control is not None and self._process is not None:
             self._control.close()
             self._process.wait()
@@ -145,7 +145,7 @@ def main() -> None:
         import_module("mainstem.doors.kafka.transport.registry").apis()  # which imports a module for each
         gc.collect()
         gc.freeze()  # or the first collection in each of them would copy all that was imported
-        invariant(len(os.listdir("/proc/self/task")) == 1, "a process of several threads is not to be forked")
+        invariant(len(os.listdir("/proc/self/task")) == 1, "a process with several threads must not fork")
         forked = _fork_when_asked(control)
     if forked:
         import_module("mainstem.cli.main").main()

@@ -1,4 +1,4 @@
-"""A double of Google Cloud Storage's XML API: see wire_store for what that is, and is not."""
+"""A test double of Google Cloud Storage's XML API, see wire_store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.wire_store import Answer, Kept, Request, WireStore, error
 
 
 class GcsDouble(WireStore):
-    """Takes whatever token comes, if one does."""
+    """Accepts any token, but requires one."""
 
     def url(self, prefix: str = "", **options: str) -> str:
         return f"gs://{self.bucket}/{prefix}?{urlencode({'endpoint': self.endpoint, **options})}"

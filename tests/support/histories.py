@@ -1,4 +1,4 @@
-"""What clients of several brokers were told, and whether it can all be true at once.
+"""What clients of several brokers saw, and whether it is consistent.
 
 A history is what the outside saw, in the order it saw it: writes with their outcome, reads, committed cursors, leases,
 fences. `check` compares it with itself and with what the streams hold in the end, and names everything that breaks a
@@ -45,14 +45,14 @@ class Finding:
 
 
 class Outcome(Enum):
-    OPEN = "open"  # not yet answered, or answered with "unknown": it may be there or not, or come yet
+    OPEN = "open"  # no response yet, or an unknown outcome: it may exist, or appear later
     ACKED = "acked"
-    REFUSED = "refused"  # with certainty: it is not there and never will be
+    REFUSED = "refused"  # definitely: it does not exist and never will
 
 
 @dataclass(slots=True)
 class Write:
-    """One value that somebody asked to have written."""
+    """One value that a client wrote, with its outcome."""
 
     writer: str
     stream: str

@@ -1,4 +1,4 @@
-"""What callers were told, and whether what a broker holds later agrees with it.
+"""What callers saw, and whether the later state of a broker agrees with it.
 
 Every value in a history is written once, as `writer:number`, so a record names the append it came from.
 """
@@ -15,7 +15,7 @@ Scan = tuple[dict[int, bytes], list[tuple[int, int]]]  # value by offset, lost r
 
 @dataclass
 class TopicHistory:
-    """One topic's life, from the outside. `wanted` is what was asked for, `done` what was acknowledged."""
+    """One topic, as clients see it. `wanted` is what was requested, `done` what was acknowledged."""
 
     name: str
     durability: str

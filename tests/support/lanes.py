@@ -1,4 +1,4 @@
-"""Lanes without threads: the same seed gives the same interleaving of writes, syncs and chores."""
+"""Executors without threads: the same seed gives the same interleaving of writes, syncs and maintenance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import Closed
 from mainstem.ports.commitlog.local import log as local
 
@@ -30,7 +29,7 @@ class SteppedLane:
 
     @property
     def idle(self) -> bool:
-        """Chance decides whether what could be done at once takes its time all the same."""
+        """The seed decides whether a call that could run at once is delayed."""
         return not self._jobs and not self._closed and self._random.random() < 0.5
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -81,6 +80,8 @@ def step_instead_of_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             await asyncio.sleep(0)
         return call(*args, **kwargs)
 
-    monkeypatch.setattr(limits, "SHORTCUT_SLOW_S", float("inf"))  # no real clock has a say
+    monkeypatch.setattr(
+        "mainstem.ports.commitlog.local.log.SHORTCUT_SLOW_S", float("inf")
+    )  # independent of the real clock
     monkeypatch.setattr(local, "SerialExecutor", lambda name: SteppedLane(randomness))
     monkeypatch.setattr(asyncio, "to_thread", to_thread)

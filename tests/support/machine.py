@@ -1,4 +1,4 @@
-"""A machine with a simulated disk: opens a broker on it, loses its power, boots again."""
+"""A machine with a simulated disk: opens brokers, loses power and boots again."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Machine:
         self.boots += 1
 
     async def crash(self, policy: Policy, seed: int) -> None:
-        """Only the process ends if what it wrote is to be kept; else the power goes."""
+        """Kill only the process if its writes must stay; otherwise cut the power."""
         if policy == "kept":
             await self.kill()
         else:

@@ -1,4 +1,4 @@
-"""A broker as a few dicts: what one partition must hold after commands that were each answered in turn."""
+"""A broker as a few dicts: what a partition must hold after commands that ran one by one."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ModelTopic:
     def append(self, base: int, values: list[bytes]) -> None:
         invariant(base == self.end, f"{self.name}: the next offset is {self.end}, not {base}")
         for offset, value in enumerate(values, base):
-            invariant(offset not in self.ever, f"{self.name}[{offset}] is given out again")
+            invariant(offset not in self.ever, f"{self.name}[{offset}] is assigned again")
             self.live[offset] = self.ever[offset] = value
         self.end = base + len(values)
         self._evict()
 
     def full(self, count: int) -> bool:
-        """Whether a topic that rejects has no room for so many more."""
+        """Whether a topic that rejects has no room for this many more."""
         capped = self.config.discard == "reject" and self.config.cap_records
         return bool(capped and len(self.live) + count > self.config.cap_records)
 
@@ -100,7 +100,7 @@ class ModelTopic:
         for offset, value in values.items():
             invariant(self.ever.get(offset) == value, f"{self.name}[{offset}] is {value!r} now")
         missing = self.live.keys() - values.keys()
-        invariant(missing <= told, f"{self.name} lost {sorted(missing - told)} without a word")
+        invariant(missing <= told, f"{self.name} lost {sorted(missing - told)} silently")
         kept = self.live.keys() & values.keys()
         in_order = torn or not missing or not kept or max(kept) < min(missing)
         invariant(in_order, f"{self.name} lost {sorted(missing)} and kept later ones")

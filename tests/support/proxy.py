@@ -1,4 +1,4 @@
-"""A TCP proxy that can lose what a server answers: the caller never learns what its request has done."""
+"""A TCP proxy that can drop responses, so that the caller does not learn the outcome of its request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 
 class LossyProxy:
-    """Passes connections on to one server. While it swallows, requests arrive and answers do not; while it hangs,
-    neither do, and nobody is told; while it refuses, nobody gets through. `delay_s` is what all it passes on takes."""
+    """Forwards connections to one server. While it swallows, requests arrive and responses do not; while it hangs,
+    neither arrive, silently; while it refuses, connections fail. `delay_s` delays everything it forwards."""
 
     def __init__(self, target: str) -> None:
         self.aim(target)

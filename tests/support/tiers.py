@@ -45,6 +45,7 @@ class TieredMachine(Machine):
             if not await missing_notes(port, log.ledger):
                 break
             await self.close()
+        await log.find_missing()
         log.tier(self.bucket, self.clock, self.random, self.hot)
         self.log, self.tiered = log, port
         return self.broker

@@ -1,4 +1,4 @@
-"""Waiting for other tasks and threads, however little of the machine they get."""
+"""Waits for other tasks and threads, also on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainstem.errors import invariant
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
-_PATIENCE_S = 60.0  # not so many turns: how long those last says nothing about the thread that is waited for
+_PATIENCE_S = 60.0  # seconds, not turns: the length of a turn is unrelated to the awaited thread
 _TURNS_IN_A_ROW = 1_000_000  # seconds, in which nothing that passes is missed; then threads may have the core
 _PAUSE_S = 0.001
 

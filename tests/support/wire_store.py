@@ -1,7 +1,7 @@
-"""What doubles of Google's and Azure's object stores share: a bucket over HTTP, on a free loopback port.
+"""The common part of the test doubles of Google's and Azure's object stores: a bucket over HTTP.
 
-A double speaks as much of the vendor's documented protocol as the client library here uses, from memory. It is not the
-service, nor a copy of one: it shows that requests are formed, answers understood and failures told apart as documented.
+A double implements the part of the vendor's documented protocol that the client library uses, in memory. It is not the
+service: it shows that requests, responses and errors follow the documentation.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ def test_nodes_over_a_bucket_in_trouble_keep_every_promise(bucket_schedules: Sch
 
 
 def always(key: bytes, *_: object) -> object:
-    """A condition that holds, in the place of one that matters: the log's key of that name exists."""
+    """A condition that holds, instead of one that matters: the log's key of that name exists."""
     compare = rpc.Compare
     return compare(result=compare.LESS, target=compare.VALUE, key=b"mainstem/id", value=b"\xff" * 32)
 

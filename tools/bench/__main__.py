@@ -1,10 +1,9 @@
-"""`make bench`: every speed and memory bar, with CPU seconds and a raw baseline measured in the same run.
+"""`make bench`: every speed and memory target, with CPU seconds and a raw baseline measured in the same run.
 
     python -m tools.bench [NAME …] [--dir DIR]
 
-NAME is one of those in `NAMES`; none means all. The
-data goes to a temporary folder below DIR (default: the current one, since /tmp may be memory), and is removed
-afterwards.
+NAME is one of `NAMES`; without a name, all benchmarks run. The data goes to a temporary folder below DIR (default: the
+current directory, because /tmp may be in memory), which is deleted at the end.
 """
 
 from __future__ import annotations

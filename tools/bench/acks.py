@@ -1,4 +1,4 @@
-"""How long records wait for their acknowledgement: single ones at a steady pace, by librdkafka."""
+"""Acknowledgement latency of single records at a constant rate, with librdkafka."""
 
 from __future__ import annotations
 

@@ -1,14 +1,9 @@
 """Appends of 1000-record batches in process, against a raw `pwritev` of the same bytes.
 
-The writers hand over a fresh copy of a ready-made batch each time, since the log takes ownership of it; the
-copy is part of what is measured, and the raw loop makes it too. The raw rate is one thread writing groups of
-16 such copies to a new file; writing the same warm buffer over and over would measure the processor's cache.
-
-What was learned: the sixteen writers run in step. They are answered together, prepare their next batches one
-after another on the loop (some 50 µs each: copy, two checksums), then one group is written and, for fsync, synced.
-Smaller groups overlap these better for fsync and cost the disk class what they win. Pre-zeroing the next WAL file
-at full speed halved both rates, hence its pace. Keeping freed memory (mallopt) changed nothing. What a disk syncs in
-a second bounds the fsync class whatever the log does, so the raw rate with a sync a group is measured as well.
+Each append passes a new copy of a prepared batch, because the log takes ownership of it. The copy is part of the
+measurement, and the raw loop makes it too. The raw rate is one thread that writes groups of 16 copies to a new file:
+writing the same warm buffer repeatedly would measure the processor's cache. The sync rate of the disk limits the fsync
+class, so the raw rate with one sync per group is measured too.
 """
 
 from __future__ import annotations

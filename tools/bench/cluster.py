@@ -1,18 +1,9 @@
-"""Brokers that share a log, one of them and three: in a bucket, and with an etcd that orders what is in the bucket.
+"""Brokers that share a log, one and three of them: in a bucket, and with an etcd that orders the log.
 
-All of it runs on one machine: the S3 server (seaweedfs), the etcd, the brokers and the client. A GB that is put
-costs the server 7 to 9 CPU seconds, over half of them for MD5, and a broker 2.5, a quarter of them for the SHA-256
-that signs it; the client takes 0.8. So two cores are busy at some 120 MB/s, and a store on machines of its own takes
-more. The first line tells what the server takes of a process that does nothing else, and the note of each other one
-how much of that was reached.
-
-Acknowledgements are timed right after the bulk came in. Two things made them slow at times: sealing, which put all of
-it once more until sealed objects referred to large payloads, and races of three brokers for one key, whose loser this
-server lets wait for a second (it looks at a taken lock that often). Brokers do not wait for that answer any more.
-With etcd a slow one is a transaction that took etcd that long, of all brokers at once (traced: 0.7 to 0.9 s, after no
-or one lost race): its sync waits for a disk that others write to.
-
-Repacking is off, since it comes later, at a pace of its own: see repack.py.
+Everything runs on one machine: the S3 server (seaweedfs), etcd, the brokers and the client. The S3 server uses 7 to 9
+CPU seconds per GB written, a broker 2.5 and the client 0.8, so two cores are busy at about 120 MB/s; a store on its own
+machines accepts more. The first line is the rate of the S3 server for a process that only writes, and the notes of the
+other lines compare with it. Acknowledgements are timed right after the bulk load. Repacking is off: see repack.py.
 """
 
 from __future__ import annotations
@@ -30,6 +21,7 @@ import psutil
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.open import open_store
 from tests.support.cluster import BrokerProcesses, broker_processes, eventually
@@ -109,8 +101,8 @@ async def _raw(url: str) -> float:
     best = 0.0
     for turn in range(_RAW_ROUNDS):
         began = time.perf_counter()
-        await asyncio.gather(*(put(f"{turn}-{lane}") for lane in range(limits.UPLOADS_IN_FLIGHT_MAX)))
-        size = _RAW_PUTS * limits.UPLOADS_IN_FLIGHT_MAX * len(content)
+        await asyncio.gather(*(put(f"{turn}-{lane}") for lane in range(UPLOADS_IN_FLIGHT_MAX)))
+        size = _RAW_PUTS * UPLOADS_IN_FLIGHT_MAX * len(content)
         best = max(best, size / (time.perf_counter() - began) / 1e6)
     return best
 

@@ -1,6 +1,6 @@
-"""The commit log in etcd: commits a second and how long one takes, alone and against a second broker.
+"""The commit log in etcd: commits per second and latency, alone and against a second broker.
 
-A real etcd of one member beside the benchmark, with its data on the same disk.
+Uses a real etcd of one member next to the benchmark, with its data on the same disk.
 """
 
 from __future__ import annotations

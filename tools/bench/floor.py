@@ -1,4 +1,4 @@
-"""What receiving bytes and making them durable costs with nothing in between: the least any broker can use."""
+"""The cost of receiving bytes and making them durable, with nothing in between: the minimum for any broker."""
 
 from __future__ import annotations
 

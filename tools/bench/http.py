@@ -1,6 +1,6 @@
-"""Writes and diffs over HTTP/1.1: what a request and a record cost the server.
+"""Writes and diffs over HTTP/1.1: the server's cost per request and per record.
 
-The load comes from this process, over plain sockets; the figures are per CPU second of the server's process.
+This process generates the load over plain sockets. The figures are per CPU second of the server's process.
 """
 
 from __future__ import annotations

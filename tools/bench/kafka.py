@@ -1,27 +1,8 @@
-"""The Kafka door, with librdkafka as the client and the server in a process of its own.
+"""The Kafka door, with librdkafka as the client and the server in its own process.
 
-CPU seconds are the broker's alone; the client's are left out. On two cores the client is often the slower. What is
-produced or consumed is so several times, each time once the server is at rest, and the best counts: the same code
-differs by a third from run to run on a machine that others share. The note tells of each.
-
-What was learned:
-
-- A request of 1 MB is received by two reads, so there is little Python in it; what is left are passes over its bytes
-  (the kernel's two copies, checksums) and the memory for them. Half the page faults of the server were for buffers that
-  malloc had just given back to the kernel (heap.py).
-- In requests of 64 KB the largest item was to copy them out of the buffer they came in (receive_buffer.py). Then it
-  was to put
-  the payload's checksum together from those of the batches: a quarter of the interpreter's time, since the tables for
-  it are never in the cache. To pass over the bytes once more costs a third of that.
-- What is left of such a request are some thirty small calls. A request that waits for its commit itself, instead of a
-  future with a callback, and a beginning that is compared as a whole (lone_batch.py) took a tenth off.
-- Memory that is new to the process costs half as much as to receive into it: blocks are filled again
-  (receive_buffer.py).
-- To wake another thread costs some 70 µs in a virtual machine. So a large commit goes to one and back once, not twice:
-  it is written and synced there, and what comes meanwhile makes the next one larger (a fifth as many commits of 64 KB
-  batches, and a quarter less of the broker's own CPU).
-- The copy into pages of a file that the host has yet to provide is what made 1 KiB messages slow, and what makes rates
-  and the kernel's share of the CPU differ from run to run (machine.py).
+CPU seconds are the broker's alone. On two cores the client is often the limit. Each load runs several times, each time
+after the server is idle, and the best run counts: on a shared machine the same code differs by a third from run to run.
+The note shows every run.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""Materialising on Spark, end to end, against two processes that do nothing but write the same rows with pyarrow.
+"""Materialising with Spark, end to end, against two processes that only write the same rows with pyarrow.
 
-20 M records of 100 bytes; MAINSTEM_BENCH_LAKE_RECORDS chooses another number. The server runs as a process, its
-records are in the log before the clock starts, and what a server does with a log it has just opened (it repacks) is
-done. The session is the lake driver's own, and warm: it costs its 10 to 20 seconds once. What is measured is one pass:
-plan, read and check the log, decode, write Parquet with fsync, publish. Its CPU seconds are those of the JVM, Spark's
-workers and the server.
+20 M records of 100 bytes; MAINSTEM_BENCH_LAKE_RECORDS sets another number. The server runs as a process, its records
+are in the log before the clock starts, and its start-up work (repacking) is done. The session is the lake driver's
+own, and warm. One pass is measured: plan, read and check the log, decode, write Parquet with fsync, publish. Its CPU
+seconds are those of the JVM, Spark's workers and the server.
 
-The baseline has the rows in memory as Arrow, with the columns of our files, before its clock starts. As many processes
-as Spark has workers write them with pyarrow's own writer: zstd at the same level, the same row groups, no dictionaries
-(they would make it slower), fsync at the end. Its CPU seconds are counted between the same two moments as its time.
-It runs right before the pass, so that both meet the same disk: one that is paced after gigabytes of writes makes both
-wait in fsync, and then the shares by CPU seconds say more.
-
-What was dear, besides decoding and packing, and no longer is: reading through asyncio's Runner, which makes text of
-what was read; collecting garbage among all modules after every task; a JVM that optimises its code for a job of
-seconds; a large task that began last.
+The baseline has the rows in memory as Arrow, with the columns of the lake's files. As many processes as Spark has
+workers write them with pyarrow's writer: zstd at the same level, the same row groups, no dictionaries, fsync at the
+end. It runs right before the pass, so that both use the same disk. If the disk throttles writes, both wait in fsync,
+and the share by CPU seconds is more meaningful.
 """
 
 from __future__ import annotations
@@ -33,9 +27,9 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.client.broker import BrokerClient
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
-from mainstem.spark.driver import Driver, DriverOptions
-from mainstem.spark.driver_process import JVM_SETTINGS
-from mainstem.spark.jobs import SparkRunner
+from mainstem.spark.driver.driver import Driver, DriverOptions
+from mainstem.spark.driver.jobs import SparkRunner
+from mainstem.spark.driver.process import JVM_SETTINGS
 from mainstem.spark.session import open_session
 from mainstem.testing.server import ServerProcess
 from tools.bench.machine import settle

@@ -1,7 +1,7 @@
-"""librdkafka at C speed: the library inside the confluent-kafka wheel, called by ctypes a batch at a time.
+"""librdkafka at C speed: the library in the confluent-kafka wheel, called with ctypes one batch at a time.
 
-A Python loop over messages measures Python, not the broker. Here messages are produced from one array, and
-consumed by a callback that is itself a C function.
+A Python loop over messages would measure Python, not the broker. Here one array produces the messages, and a C function
+is the callback that consumes them.
 """
 
 from __future__ import annotations

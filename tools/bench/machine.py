@@ -1,14 +1,10 @@
-"""The machine that is measured: brought to rest first, and named in the report.
+"""Prepares the machine for a measurement, and describes it in the report.
 
-Three things made figures of the same code differ by half:
-
-- A virtual machine's memory may exist only once it was written. Until then every page of a file's cache or of a
-  buffer costs its first writer some µs in the host, which are counted as the writer's own. Some guests give what
-  is free back to the host within seconds (free page reporting), so that this happens again and again: writing a GB
-  to a new file took 0.2 CPU seconds, or 2. `touch_pages` sees to it just before something is measured, since a
-  machine that has been at work for a while has its memory.
-- On a new installation the kernels are compiled when they are first needed, by a thread of the server.
-- A Python that was built without profile-guided optimisation is a quarter slower: the heading says how fast it is.
+- The memory of a virtual machine may be allocated only when it is first written, and some guests return free memory to
+  the host within seconds. The first write to a page then costs microseconds of the writer's CPU time. `touch_pages`
+  allocates the memory right before a measurement.
+- After a new installation the server compiles its kernels on first use, on a thread.
+- A Python built without profile-guided optimisation is a quarter slower: the heading shows its speed.
 """
 
 from __future__ import annotations

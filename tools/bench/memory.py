@@ -1,8 +1,5 @@
-"""Resident memory of the server process: idle, after 20 M records spread over 1,000 streams, and with a long history:
-a million slices in thousands of sealed log files, which grows no memory since they are repacked behind it.
-
-A million slices cost a minute of appending, and a log file some 20 ms on the disk; with three times as many files it
-takes ten minutes, most of them spent on listing the files again and again.
+"""Resident memory of the server: idle, after 20 M records in 1,000 streams, and with a long history of a million slices
+in thousands of sealed log files, which does not grow memory because they are repacked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One native call that reads what many sockets have: a crowd of clients that costs next to nothing."""
+"""One native call that reads from many sockets, so that thousands of clients cost little."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An object store over a real S3 server on this machine, and the commit log that lives in it.
+"""An object store on a real S3 server on this machine, and the commit log in it.
 
-The server (seaweedfs) runs beside the benchmark on the same cores, so these are figures of both together. What is
-counted exactly is what a bill is made of: requests per GB, and how many bytes each of them moves.
+The server (seaweedfs) uses the same cores as the benchmark, so the figures include both. The number of requests per GB
+and their sizes are exact.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import uvloop
 from mainstem import limits
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.references import BUCKET_REFERENCE_BYTES_MIN
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
@@ -28,7 +29,7 @@ OBJECTS = 32
 AT_ONCE = 4
 SMALL_COMMITS = 400
 LARGE_BYTES = 96 * limits.MIB
-PACKED_BYTES, REFERRED_BYTES = 256 * limits.KIB, limits.BUCKET_REFERENCE_BYTES_MIN  # of a commit
+PACKED_BYTES, REFERRED_BYTES = 256 * limits.KIB, BUCKET_REFERENCE_BYTES_MIN  # of a commit
 _BUCKET = "bench"
 
 

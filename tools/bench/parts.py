@@ -1,12 +1,11 @@
-"""Reading old offsets that only stand in Parquet: in this process, then through the Kafka door by two clients.
+"""Reads of old offsets that are only in Parquet: in this process, then through the Kafka door by two clients.
 
-The values are JSON as people write it, with names that repeat and numbers that do not, so that unpacking costs what
-it does in life. The same records stand in a second topic that is left in the log: what it gives the same client on
-the same machine in the same minute is what the client can take.
+The values are realistic JSON, with repeating names and varying numbers. A second topic with the same records stays in
+the log: its rate shows what the client can receive on the same machine.
 
-librdkafka makes a message of every record. With records of 100 B on two cores that, and not the server, is what takes
-the time: the log itself reaches no more. So the bar is held against a client that looks at the header and checksum of
-every batch and leaves its records alone (rawfetch.py); what librdkafka gets is printed beside it.
+librdkafka creates a message for every record, which on two cores and for 100-byte records takes more time than the
+server. So the target applies to a client that checks only the header and checksum of every batch (rawfetch.py); the
+rate of librdkafka is shown next to it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ import uvloop
 
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.lake.materialise import materialise
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
+from mainstem.tables.parts.materialise import materialise
 from mainstem.testing.server import ServerProcess
 from tools.bench.librdkafka import CallbackConsumer
 from tools.bench.rawfetch import RawConsumer

@@ -1,6 +1,6 @@
-"""Jobs claimed and acked over HTTP by fifty workers, in hundreds and one by one.
+"""Jobs that fifty workers claim and acknowledge over HTTP, in hundreds and one by one.
 
-The workers run in this process, over plain sockets; a job counts once its ack is answered.
+The workers run in this process, over plain sockets. A job counts once its ack is confirmed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Kafka client that does as little as one can: Fetch, and a look at each batch's header and checksum.
+"""A minimal Kafka client: it fetches, and checks each batch's header and checksum.
 
-librdkafka makes a message of every record, which on two cores costs more than the server's part. What a broker gives
-is seen by a client that leaves that out.
+librdkafka creates a message for every record, which on two cores costs more than the server's part. A client without
+that step shows the rate of the broker.
 """
 
 from __future__ import annotations

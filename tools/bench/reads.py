@@ -1,4 +1,4 @@
-"""Reading back sequentially, undecoded, 1 MiB at a time: from the WAL files, past what the tail cache holds."""
+"""Sequential reads of undecoded batches, 1 MiB at a time, from the WAL files, beyond the size of the tail cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an unclean start takes: a child writes a million records and is killed with SIGKILL, then we open."""
+"""Duration of an unclean start: a child process writes a million records and is killed, then the log is opened."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Repacking: how fast one quiet stream among a thousand is read from the store, before and after.
+"""Repacking: the read rate of one quiet stream among a thousand from the store, before and after.
 
-Cold: nothing of it is in the server's memory, only in the kernel's. Requests are those that the object store sees.
-
-The S3 server takes 2.4 to 4.5 CPU seconds for a GB in ranges of 1 MiB, and 1.4 in ranges of 4 MiB. So the reads ahead
-come by few large requests: a stream of 90 MiB at 440 MB/s by 540 requests a GB, where four requests of
-1 MiB side by side gave 310 MB/s by 1,120. Of 4.5 MiB the first read and the second are most of the time.
+Cold: the data is not in the server's memory, only in the kernel's. The requests are those that the object store sees.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.repack.read_ahead import REPACKED_READS_AHEAD
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog
@@ -45,7 +42,7 @@ LARGER = range(500, 516)  # of 4.5 MiB each
 READ_BYTES = 1 * limits.MIB
 BAR_MB_PER_S = 150.0
 _BUCKET = "bench"
-_AT_ONCE = limits.REPACKED_READS_AHEAD
+_AT_ONCE = REPACKED_READS_AHEAD
 _RAW_ROUNDS = 5
 
 # Everything is repacked and merged as soon as it can be.

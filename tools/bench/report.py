@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is printed."""
+"""Results of a benchmark, and their output."""
 
 from __future__ import annotations
 

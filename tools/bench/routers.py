@@ -1,7 +1,7 @@
-"""Fan-out 1 → 1,000: what routers cost those who write to their source.
+"""Fan-out 1 → 1,000: the cost of routers for writers to their source.
 
-Two topics of one server take the same writes in turns, one of them with a thousand routers behind it. The figures are
-ratios, with fan-out to without: how long an answer takes, and the server's CPU, forwarding included.
+Two topics of one server get the same writes alternately; one of them has a thousand routers. The figures are ratios,
+with fan-out to without: acknowledgement latency, and the server's CPU time including forwarding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records handed out to a share group and accepted, through librdkafka's share consumer.
+"""Records that a share group acquires and accepts, through librdkafka's share consumer.
 
-Two consumers share one partition. A record counts once it is accepted, which is durable: the topic is `fsync`.
+Two consumers share one partition. A record counts once its acceptance is durable: the topic is `fsync`.
 """
 
 from __future__ import annotations

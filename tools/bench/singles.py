@@ -1,4 +1,4 @@
-"""One record an append, 64 callers in flight: what the commit path costs apart from the bytes."""
+"""One record per append, 64 callers in flight: the cost of the commit path without the bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The Spark source and sink: rows a CPU second of all that Spark runs, the JVM and its Python workers together.
+"""The Spark source and sink: rows per CPU second of the JVM and its Python workers together.
 
-4 M records of 100 bytes; MAINSTEM_BENCH_SPARK_RECORDS chooses another number. The session is warm, the server is a
-process of its own whose CPU does not count.
+4 M records of 100 bytes; MAINSTEM_BENCH_SPARK_RECORDS sets another number. The session is warm. The server is a
+separate process whose CPU time does not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A topic's table under many commits, and typed columns.
 
-Every commit publishes one small part: what it takes must not grow with the history. Values are decoded to typed
-columns as the lake's workers do it.
+Every commit publishes one small part: its duration must not grow with the history. Values are decoded to typed columns
+as the lake's workers do it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import httpx
 import pyarrow as pa
 
 from mainstem.api.lake import PlanRequest
-from mainstem.broker.tables.table_columns import declared
 from mainstem.client.broker import BrokerClient
-from mainstem.lake.columns import typed
-from mainstem.lake.iceberg.outbox import Publisher
-from mainstem.lake.materialise import materialise
+from mainstem.tables.columns import declared
+from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.parts.typed_columns import typed
+from mainstem.tables.publishing.publisher import Publisher
 from mainstem.testing.server import ServerProcess
 from tools.bench.report import Figure, Report, measured
 

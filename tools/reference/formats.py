@@ -14,7 +14,6 @@ from tools.reference.markdown import MADE
 LAYOUTS = (
     "records/header.py",
     "ledger/entry.py",
-    "ledger/appends.py",
     "ledger/checkpoint.py",
     "ports/commitlog/local/log.py",
     "ports/commitlog/local/segments.py",

@@ -20,6 +20,22 @@ class CatalogError(msgspec.Struct, frozen=True):
     error: CatalogErrorBody
 
 
+class TokenIssued(msgspec.Struct, frozen=True):
+    """As OAuth2 (RFC 6749) says it."""
+
+    access_token: str
+    token_type: str
+    expires_in: int
+    issued_token_type: str = "urn:ietf:params:oauth:token-type:access_token"
+
+
+class TokenRefused(msgspec.Struct, frozen=True):
+    """As OAuth2 (RFC 6749) says it."""
+
+    error: str
+    error_description: str
+
+
 class CatalogConfig(msgspec.Struct, frozen=True):
     defaults: dict[str, str]
     overrides: dict[str, str]

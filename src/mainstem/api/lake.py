@@ -136,7 +136,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...]
     now_ms: int  # the broker's clock
-    problems: dict[str, str] = {}  # topic → why there is no plan for it
+    problems: dict[str, str] = {}  # topic → why it has no plan
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -147,6 +147,9 @@ class Publication(msgspec.Struct, frozen=True):
     sources: tuple[PartName, ...]  # parts that it replaces; none: the log
     parts: tuple[Part, ...]
     removed_records: int = 0  # by a compaction, for people: the ledger counts by itself
+    undecodable: tuple[
+        tuple[int, int], ...
+    ] = ()  # offsets whose batches cannot be decoded: in none of the parts
 
 
 class PublishResult(msgspec.Struct, frozen=True):
@@ -235,7 +238,7 @@ class PartitionProgress(msgspec.Struct, frozen=True):
 class TopicProgress(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str  # hex
-    wanted: bool  # whether its records are to be made into parts
+    wanted: bool  # whether its records become parts
     partitions: list[PartitionProgress]
     lag_records: int
     file_bytes: int
@@ -295,7 +298,7 @@ class TablePartition(msgspec.Struct, frozen=True):
 class TableStatus(msgspec.Struct, frozen=True):
     enabled: bool
     topic: str
-    table: str = ""  # namespace.name; none: there is no table yet
+    table: str = ""  # namespace.name; empty: no table yet
     location: str = ""
     columns: list[Column] = []
     delta: str = ""
@@ -308,12 +311,12 @@ class TableStatus(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     errors: int = 0  # records whose values do not fit the declared columns
     errors_table: str = ""
-    problem: str = ""  # why there is no table although it is switched on
+    problem: str = ""  # why it has no table although one is enabled
     performance: Performance = UNTIMED
 
 
 class PendingChange(msgspec.Struct, frozen=True):
-    """One partition: parts that the table shows are to be replaced. See `PartChange`."""
+    """One partition: the parts of the table to replace. See `PartChange`."""
 
     stream: int
     partition: int

@@ -12,7 +12,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from mainstem.api import catalog, groups, lake, queues, records, routers, server, sinks, topics
+from mainstem.api import (
+    catalog,
+    groups,
+    lake,
+    namespaces,
+    queues,
+    rates,
+    records,
+    routers,
+    security,
+    server,
+    sinks,
+    topics,
+)
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.errors import InvalidInput
 
@@ -40,6 +54,31 @@ class Scope(IntFlag):
     ALL = 15
 
 
+_OPERATIONS = {
+    Scope.READ: Operation.READ,
+    Scope.WRITE: Operation.WRITE,
+    Scope.DELETE: Operation.DELETE,
+    Scope.ADMIN: Operation.ALTER_CONFIGS,
+}
+_NAMED = {
+    "topic": ResourceType.TOPIC,
+    "router": ResourceType.ROUTER,
+}
+# The handler looks at the name; before that, the caller needs the operation on some resource of the type.
+_OTHER = {
+    "/groups": ResourceType.GROUP,
+    "/transactions/{": ResourceType.TRANSACTIONAL_ID,
+    "/iceberg/": ResourceType.TABLE,
+    "/v0/routers": ResourceType.ROUTER,
+}
+_OPERATIONS_OF: dict[tuple[ResourceType, Scope], Operation] = {
+    (ResourceType.GROUP, Scope.ADMIN): Operation.DELETE,  # of its offsets, also where they are reset
+    (ResourceType.TRANSACTIONAL_ID, Scope.ADMIN): Operation.ALTER,
+    (ResourceType.TABLE, Scope.ADMIN): Operation.ALTER,
+    (ResourceType.ROUTER, Scope.ADMIN): Operation.CREATE,
+}
+
+
 class Body(Enum):
     """How a route treats the body of a request."""
 
@@ -48,6 +87,7 @@ class Body(Enum):
     OPTIONAL = "an empty one needs no content type, and means all defaults"
     NEEDED = "an empty one needs no content type, and is invalid"
     BYTES = "needs the content type of plain bytes"
+    FORM = "needs the content type of a form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +115,24 @@ class Route(Generic[T]):
     events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
     probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
     public: bool = False  # a page that a browser opens before its user can give a key
+    cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What a caller must be allowed to do to the resource that the path names; without a name, to some topic."""
+        kind, _ = self.resource
+        return tuple(_OPERATIONS_OF.get((kind, scope), _OPERATIONS[scope]) for scope in self.scope)
+
+    @property
+    def resource(self) -> tuple[ResourceType, str]:
+        """The type of the resource, and the parameter of the path that names it: none if it is empty."""
+        for parameter, kind in _NAMED.items():
+            if f"{{{parameter}}}" in self.path:
+                return kind, parameter
+        for part, kind in _OTHER.items():
+            if part in self.path:
+                return kind, ""
+        return ResourceType.TOPIC, ""
 
     @property
     def streams(self) -> bool:
@@ -213,19 +271,59 @@ GET_OFFSETS = Route(
     ),
 )
 GET_BATCHES: Route[bytes] = Route("GET", "/v0/topics/{topic}/batches", None, Scope.READ, media=(OCTETS,))
-POST_BACKUP = Route("POST", "/v0/backup", server.BackupReport, Scope.ADMIN, Body.JSON, server.BackupBody)
+POST_BACKUP = Route(
+    "POST",
+    "/v0/backup",
+    server.BackupReport,
+    Scope.ADMIN,
+    Body.JSON,
+    server.BackupBody,
+    cluster=Operation.ALTER,
+)
 
 # The lake
 
-POST_PLAN = Route("POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest)
-POST_PUBLISH = Route("POST", "/v0/lake/publish", lake.PublishResult, Scope.ADMIN, Body.JSON, lake.Publication)
-EXTEND_TASK = Route(
-    "POST", "/v0/lake/extend", lake.LeaseExtended, Scope.ADMIN, Body.JSON, lake.ExtendLeaseBody
+POST_PLAN = Route(
+    "POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest, cluster=Operation.ALTER
 )
-RELEASE_TASK = Route("POST", "/v0/lake/release", lake.LeaseReleased, Scope.ADMIN, Body.JSON, lake.ReleaseBody)
-POST_COLLECT = Route("POST", "/v0/lake/collect", lake.CollectResult, Scope.ADMIN, Body.OPTIONAL)
+POST_PUBLISH = Route(
+    "POST",
+    "/v0/lake/publish",
+    lake.PublishResult,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.Publication,
+    cluster=Operation.ALTER,
+)
+EXTEND_TASK = Route(
+    "POST",
+    "/v0/lake/extend",
+    lake.LeaseExtended,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.ExtendLeaseBody,
+    cluster=Operation.ALTER,
+)
+RELEASE_TASK = Route(
+    "POST",
+    "/v0/lake/release",
+    lake.LeaseReleased,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.ReleaseBody,
+    cluster=Operation.ALTER,
+)
+POST_COLLECT = Route(
+    "POST", "/v0/lake/collect", lake.CollectResult, Scope.ADMIN, Body.OPTIONAL, cluster=Operation.ALTER
+)
 REPORT_DRIVER = Route(
-    "POST", "/v0/lake/report", lake.DriverReportAccepted, Scope.ADMIN, Body.JSON, lake.DriverReport
+    "POST",
+    "/v0/lake/report",
+    lake.DriverReportAccepted,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.DriverReport,
+    cluster=Operation.ALTER,
 )
 GET_LAKE_STATUS = Route("GET", "/v0/lake/status", lake.LakeStatus, Scope.READ)
 LIST_PIPELINES = Route("GET", "/v0/pipelines", server.PipelineList, Scope.READ)
@@ -293,6 +391,28 @@ GET_GROUP = Route("GET", "/v0/groups/{group}", groups.GroupDescription, Scope.RE
 DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope.ADMIN)
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
+)
+
+# Rates
+
+_ENTITY = (
+    Query("user", "string", "The user that the rate limits."),
+    Query("client", "string", "The client id that it limits."),
+    Query("group", "string", "The consumer group that it limits."),
+    Query("namespace", "string", "The namespace that it limits."),
+)
+LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN, cluster=Operation.DESCRIBE_CONFIGS)
+PUT_RATE = Route(
+    "PUT",
+    "/v0/rates",
+    rates.RateChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    rates.RateBody,
+    cluster=Operation.ALTER_CONFIGS,
+)
+DELETE_RATE = Route(
+    "DELETE", "/v0/rates", rates.RateChanged, Scope.ADMIN, query=_ENTITY, cluster=Operation.ALTER_CONFIGS
 )
 
 # For people and their tools
@@ -394,10 +514,18 @@ PUT_TABLE = Route(
 )
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
-GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN)
-SETTLE_TABLES = Route("POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL)
+GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)
+SETTLE_TABLES = Route(
+    "POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL, cluster=Operation.ALTER
+)
 COMMIT_TABLE = Route(
-    "POST", "/v0/lake/tables", lake.TableCommitted, Scope.ADMIN, Body.JSON, lake.TableCommitRequest
+    "POST",
+    "/v0/lake/tables",
+    lake.TableCommitted,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.TableCommitRequest,
+    cluster=Operation.ALTER,
 )
 
 # The Iceberg REST catalog
@@ -405,6 +533,9 @@ COMMIT_TABLE = Route(
 _NAMESPACE = "/iceberg/v1/namespaces/{namespace}"
 _DONE = (204,)
 
+POST_OAUTH_TOKEN = Route(
+    "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
+)
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
 CREATE_NAMESPACE = Route(
@@ -449,6 +580,81 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+
+# Namespaces
+
+LIST_NAMESPACES_OF_TOPICS = Route(
+    "GET", "/v0/namespaces", namespaces.NamespaceReports, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+GET_NAMESPACE_POLICIES = Route(
+    "GET", "/v0/namespaces/{name}", namespaces.NamespaceReport, Scope.ADMIN, cluster=Operation.DESCRIBE
+)
+PUT_NAMESPACE = Route(
+    "PUT",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceConfigured,
+    Scope.ADMIN,
+    Body.OPTIONAL,
+    namespaces.NamespaceDescriptionBody,
+    _CREATED_OR_DONE,
+    cluster=Operation.ALTER,
+)
+DELETE_NAMESPACE = Route(
+    "DELETE",
+    "/v0/namespaces/{name}",
+    namespaces.NamespaceDeletion,
+    Scope.ADMIN,
+    query=(Query("force", "boolean", "Delete its topics and their records too."),),
+    cluster=Operation.ALTER,
+)
+
+# API keys, users and access rules
+
+_READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
+
+LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
+CREATE_KEY = Route(
+    "POST",
+    "/v0/keys",
+    security.KeyCreated,
+    Scope.ADMIN,
+    Body.JSON,
+    security.KeyBody,
+    (201,),
+    cluster=_CHANGES_ACCESS,
+)
+ROTATE_KEY = Route("POST", "/v0/keys/{key}/rotate", security.KeyCreated, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+REVOKE_KEY = Route("DELETE", "/v0/keys/{key}", security.KeyRevoked, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_USERS = Route("GET", "/v0/users", security.UserList, Scope.ADMIN, cluster=_READS_ACCESS)
+PUT_USER = Route(
+    "PUT",
+    "/v0/users/{user}",
+    security.UserChanged,
+    Scope.ADMIN,
+    Body.JSON,
+    security.UserBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_USER = Route("DELETE", "/v0/users/{user}", security.UserDeleted, Scope.ADMIN, cluster=_CHANGES_ACCESS)
+LIST_RULES = Route("GET", "/v0/acls", security.RuleList, Scope.ADMIN, cluster=_READS_ACCESS)
+ADD_RULES = Route(
+    "POST",
+    "/v0/acls",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
+)
+DELETE_RULES = Route(
+    "POST",
+    "/v0/acls/delete",
+    security.RuleList,
+    Scope.ADMIN,
+    Body.JSON,
+    security.RulesBody,
+    cluster=_CHANGES_ACCESS,
 )
 
 # Pages and probes

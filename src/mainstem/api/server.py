@@ -26,7 +26,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class KeyRights(msgspec.Struct, frozen=True):
-    """What the key of the request may do."""
+    """Who sends the request, and what it may do."""
 
     authentication: bool
     scopes: list[str]
@@ -90,7 +90,7 @@ class ServerOverview(ServerSummary, frozen=True):
     uptime_ms: int
     doors: dict[str, str]
     lake_drivers: int
-    disk: DiskSpace | None  # None if there is no data directory
+    disk: DiskSpace | None  # None without a data directory
     performance: Performance
 
 

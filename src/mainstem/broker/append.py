@@ -4,7 +4,7 @@
 |------------------------------|--------------------------------|-------------------|
 | Kafka Produce, the Spark sink | batches in a client's own bytes | `Appends.batches` |
 | text door, embedded client   | values                         | `Appends.values`  |
-| HTTP                         | values or one batch, perhaps of a topic to create | `Writes.write` (writes.py) |
+| HTTP                         | values or one batch, perhaps of a topic to create | `WriteService.write` (writes.py) |
 
 They all end in `Appends.append`. Routers and dead letters commit their copies together with a command, so they hand
 the same `AppendRequest` to `Log.append_then`.
@@ -18,12 +18,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import InvalidBatch, InvalidInput, TooLarge
-from mainstem.ledger.appends import RECORD
+from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
@@ -45,24 +47,52 @@ class Appended(NamedTuple):  # one for every append, where a frozen dataclass co
 
 class Appends:
     def __init__(
-        self, log: Log, clock: Clock, streams: StreamService, transactions: TransactionService
+        self,
+        log: Log,
+        clock: Clock,
+        streams: StreamService,
+        transactions: TransactionService,
+        namespaces: NamespaceService,
+        *,
+        total_bytes_max: int,
     ) -> None:
-        self._log_streams = log.streams
+        self._columns = log.ledger.streams
+        self._ledger = log.ledger
+        self._namespaces = namespaces
+        self._byte_limits = log.ledger.namespaces.byte_limits
+        self._total_bytes_max = total_bytes_max  # 0: unlimited
         self._producers = log.ledger.producers
         self._clock = clock
         self._streams = streams
         self._transactions = transactions
-        self._recompression = Recompression(log.streams)
+        self._recompression = Recompression(streams)
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
         """Put checked batches in line: what is appended later comes later in the log.
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
+        if self._byte_limits or self._total_bytes_max:
+            self._check_room(topic, request.size)
         recompression = self._recompression
-        if topic.config.compression_type == "producer" and request.stream not in recompression.lines:
-            self._log_streams.of(request.stream).append(request, waiter)
+        config = topic.config
+        if (
+            config.compression_type == "producer"
+            and not config.validates
+            and request.stream not in recompression.lines
+        ):
+            self._streams.store(request.stream).append(request, waiter)
         else:
-            recompression.append(request, topic.config, waiter)
+            recompression.append(request, config, waiter)
+
+    def _check_room(self, topic: Topic, size: int) -> None:
+        """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""
+        bound = self._total_bytes_max
+        if bound and self._ledger.streams.total_bytes() + size > bound:
+            raise CapacityReached(
+                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
+            )
+        if topic.namespace in self._byte_limits:
+            self._namespaces.check_bytes(topic.namespace, size)
 
     def batches(
         self,
@@ -73,17 +103,21 @@ class Appends:
         joins: str | None = None,
         *,
         resumes: bool = True,
+        rights: ProducerRights | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
-        created again. A producer that joins starts at the beginning: each of its transactions does."""
+        created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
+        the sender; None: it may write as any producer."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
         if facts.control:
             raise InvalidBatch("clients cannot append control batches")
+        if rights is not None and (facts.producer >= 0 or facts.transactional):
+            rights.check(facts)
         if joins is not None:
             facts = self._transactions.joining(joins, facts)
         elif (
@@ -94,7 +128,9 @@ class Appends:
             now = self._clock.now_ms()
             batches = _with_append_time(memoryview(batches), now)
             facts = facts._replace(max_timestamp=now)
-        records, size = sized(batches) if config.tracked else (b"", len(batches))
+        records, size = b"", len(batches)
+        if not self._columns.plain[stream] and config.tracked:
+            records, size = sized(batches)
         self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
         return facts
 

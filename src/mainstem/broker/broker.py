@@ -1,6 +1,6 @@
-"""The broker: what the doors' calls mean. Doors and the embedded client use this class and nothing below it.
+"""The broker: the operations behind the doors. Doors and the embedded client use this class and nothing below it.
 
-Every method that changes something returns once the change is durable to the class of its topic.
+Every method that changes something returns once the change is as durable as its topic requires.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from mainstem import limits
+from mainstem import events, limits
+from mainstem.broker.access.administration import AccessAdministration
+from mainstem.broker.access.audit import Audit
+from mainstem.broker.access.authentication import Authentication
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import Access, Operation, ResourceType
+from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
-from mainstem.broker.client_quotas import ClientQuotaService
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -20,38 +26,45 @@ from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
+from mainstem.broker.namespaces import NamespaceService, shown_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
+from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
-from mainstem.broker.security import Security
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
+from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
-from mainstem.broker.tables.catalog import Catalog
-from mainstem.broker.tables.lake import Lake
-from mainstem.broker.tables.topic_tables import TopicTables
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.producer_rights import ProducerOwners, ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound
+from mainstem.errors import GroupNotFound, MainstemError
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
-from mainstem.ports.clock import Clock, Random, SystemClock, SystemRandom
+from mainstem.ports.clock import Clock, Random, SteadyClock, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
+from mainstem.tables.catalog import Catalog
+from mainstem.tables.lake import Lake
+from mainstem.tables.topic_tables import TopicTables
+
+CLOCK_CHECK_S = 30.0
+
+_log = events.named("broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +72,30 @@ class BrokerOptions:
     data_dir: Path
     broker_id: int | None = None  # None: 1, or the number that a shared log gives
     node: str = "local"
-    default_config: TopicConfig = field(default_factory=TopicConfig)  # of topics made without a word
+    default_config: TopicConfig = field(
+        default_factory=TopicConfig
+    )  # of topics that are created without settings
     segment_bytes: int = limits.SEGMENT_BYTES
     checkpoint_every_bytes: int = limits.CHECKPOINT_EVERY_BYTES
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
     repack: RepackOptions = field(default_factory=RepackOptions)
-    topics_max: int = limits.TOPICS_MAX  # more are not made; 0 = the ledger's own bound
+    topics_max: int = limits.TOPICS_MAX  # no more are created; 0 = the ledger's own limit
     partitions_max: int = limits.PARTITIONS_MAX  # of all topics; 0 = unlimited
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
-    total_bytes_max: int = 0  # of live records, as caps count them; 0 = unlimited
-    objects: str = ""  # URL of the object store; none: a folder of the data directory
-    hot: HotRetention | None = None  # of a log whose older files go to `objects`: what the disk keeps of it
-    place: SharedPlace | None = None  # where a log stands that other brokers write to as well
-    zone: str = ""  # where this broker runs, for clients that say where they are
+    total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
+    objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
+    place: SharedPlace | None = None  # location of a shared log
+    zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
-    lake_topics: str = "tables"  # whose records become Parquet: tables' and compacted ones, or "all"
+    access: AccessOptions = field(default_factory=AccessOptions)
+    audit: str = "auto"  # the audit log: on, off, or auto, which is on while clients must authenticate
+    clock_step_ms: int = (
+        limits.CLOCK_STEP_MS_MAX
+    )  # the largest jump ahead of the clock that is followed; 0: any
+    accept_missing: bool = False  # record what missing files held as lost, for good
+    lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
     @property
     def objects_url(self) -> str:
@@ -86,8 +107,8 @@ class BrokerOptions:
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     partition: int
-    start: int  # first offset still there
-    end: int  # next offset a reader will see appended
+    start: int  # first offset that can be read
+    end: int  # offset of the next record
     records: int
     bytes: int  # logical bytes of the live records
     max_timestamp_ms: int  # -1 = never written
@@ -103,34 +124,47 @@ class Broker:
         self._clock = clock
         self._random = random
         self.cluster = Cluster(log, clock, zone=options.zone, node=options.node)
-        self._clock_rounds = PeriodicTask("clock", limits.CLOCK_CHECK_S, self.check_clock)
-        self._lock: Lock | None = None  # of the directory, where the log is elsewhere
-        self._retention = Retention(log, clock)
+        self._clock_task = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
+        self._lock: Lock | None = None  # of the directory, if the log is elsewhere
+        self.retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
-        self.appends = Appends(log, clock, self.streams, self.transactions)
+        self.producer_owners = ProducerOwners()
+        self.namespaces = NamespaceService(log, options.default_config)
+        self.producer_owners = ProducerOwners()
+        self.appends = Appends(
+            log,
+            clock,
+            self.streams,
+            self.transactions,
+            self.namespaces,
+            total_bytes_max=options.total_bytes_max,
+        )
         self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
-        self.client_quotas = ClientQuotaService(log, clock)
+        self.access = Access(self.security, options.access, log.ledger.namespaces)
+        self.administration = AccessAdministration(self.security, options.access, clock)
+        self.authentication = Authentication(self.security, options.access, clock)
+        self.rates = RateService(log, clock)
+        self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self._topics = TopicService(
             log,
             clock,
             random,
-            options.default_config,
+            self.namespaces,
             topics_max=options.topics_max,
             partitions_max=options.partitions_max,
         )
         self.activity = Activity(clock)
+        log.order_appends(self._priority_of)
         self.states = PartitionSummaries(log, clock)
-        self.writes = WriteService(
-            log, clock, self.streams, self._topics, self.appends, total_bytes_max=options.total_bytes_max
-        )
+        self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
-        self.diffs = Diffs(log, clock, self.decoding)
-        self.deletes = DeleteService(log, clock)
-        self.queues = QueueService(log, clock, random, self._topics)
+        self.diffs = Diffs(log, clock, self.streams, self.decoding)
+        self.deletes = DeleteService(log, clock, self.streams)
+        self.queues = QueueService(log, clock, random, self.streams, self._topics)
         self.routers = RouterService(
             log, clock, self.streams, self._topics, self.cluster, routers_max=options.routers_max
         )
@@ -139,53 +173,80 @@ class Broker:
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url)
         self.backups = Backups(log, options.data_dir, clock)
-        self.topic_tables = TopicTables(self)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.storage_maps = StorageMaps(log, self.lake.store_url)
+        self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
     async def open(
         cls, options: BrokerOptions, clock: Clock | None = None, random: Random | None = None
     ) -> Broker:
-        """Take the data directory, recover it and be ready to serve."""
-        clock = clock or SystemClock()
+        """Open the data directory, recover the log and get ready to serve."""
+        elapsed_s = SystemClock.boottime if clock is None else None
+        clock = SteadyClock(clock or SystemClock(), elapsed_s, options.clock_step_ms)
         random = random or SystemRandom()
         log, lock = await open_log(options, clock, random)
         broker = cls(log, options, clock, random)
         broker._lock = lock
+        if log.ledger_ahead_ms > limits.CLOCK_STEP_MS_MAX:
+            _log.error(
+                "ledger time is ahead of the clock",
+                ahead_ms=log.ledger_ahead_ms,
+                action="check the system clock; if it is right, it was wrong once, and leases run on monotonic time",
+            )
         if broker.cluster.shared:
-            await broker.check_clock()  # before anything it does depends on it
+            await broker.check_clock()  # before anything depends on the clock
         await broker.catalog.relocate_tables()
-        broker.start_rounds()
+        broker.start_periodic_tasks()
         return broker
 
-    def start_rounds(self) -> None:
-        """Do what comes up again and again, as far as it falls to this broker."""
+    def _priority_of(self, stream: int) -> int:
+        topic = self.streams.of_stream(stream)
+        return 0 if topic is None else self.activity.priority(topic.topic_id, topic.config)
+
+    def start_periodic_tasks(self) -> None:
+        """Start the periodic tasks. Each runs on one broker of a cluster at a time."""
         self._log.maintains = partial(self.cluster.runs_here, "upkeep")
-        for rounds in self._rounds:
-            rounds.when = partial(self.cluster.runs_here_on_trusted_clock, rounds.name)
-            rounds.start()
+        for task in self._periodic_tasks:
+            task.runs_here = partial(self.cluster.runs_here_on_trusted_clock, task.name)
+            task.start()
         if self.cluster.shared:
-            self._clock_rounds.start()
+            self._clock_task.start()
         self.routers.start()
+        self.audit.start()
 
     async def check_clock(self) -> None:
-        """Find out whether what depends on the time may be left to this broker."""
-        self.cluster.take_clock(await clock_off_ms(self.objects, self._own_clock, self._random))
+        """Check whether this broker may do work that depends on the clock."""
+        own = self._own_clock
+        source = own.source if isinstance(own, SteadyClock) else own
+        off_ms = await clock_off_ms(self.objects, source, self._random)
+        if isinstance(own, SteadyClock) and not off_ms:
+            own.accept()  # the store's clock, which all brokers have in common, agrees
+        self.cluster.take_clock(off_ms)
 
     @property
-    def _rounds(self) -> tuple[PeriodicTask, ...]:
-        return (self._retention.rounds, self.transactions.rounds, self.sinks.rounds, self.lake.rounds)
+    def clock_ahead_ms(self) -> int:
+        """How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock."""
+        own = self._own_clock
+        refused = own.refused_ms if isinstance(own, SteadyClock) else 0
+        return max(refused, self._log.ledger_ahead_ms)
+
+    @property
+    def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
+        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
+        await self.audit.close()
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
         await self.routers.close()
-        for rounds in (*self._rounds, self._clock_rounds):
-            await rounds.stop()
+        for task in (*self._periodic_tasks, self._clock_task):
+            await task.stop()
         await self.watching.close()
         self.decoding.close()
         try:
@@ -212,11 +273,11 @@ class Broker:
 
     @property
     def identity(self) -> bytes:
-        """Tells this broker's log from every other one."""
+        """Identifies this broker's log."""
         return self._log.identity
 
     async def barrier(self) -> None:
-        """Apply all that any broker of the log had committed when this was called, and show it to readers."""
+        """Apply everything that any broker had committed before the call, and make it readable."""
         await self._log.barrier()
 
     def open_groups(
@@ -226,6 +287,16 @@ class Broker:
         groups = Groups(self._log, clock or self._clock, options, peers=peers)
         self.cluster.on_change(groups.hand_over)
         return groups
+
+    @property
+    def position(self) -> int:
+        """How many commits are applied."""
+        return self._log.ledger.position
+
+    @property
+    def unwritable(self) -> MainstemError | None:
+        """Why writes are refused now, if so."""
+        return self._log.unwritable
 
     @property
     def last_position(self) -> int:
@@ -243,13 +314,13 @@ class Broker:
         exist_ok: bool = False,
         dry_run: bool = False,
     ) -> Topic:
-        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` does nothing more."""
+        """Raises InvalidName, InvalidInput, TopicExists (unless `exist_ok`). `dry_run` only checks."""
         return await self._topics.create(
             name, partitions=partitions, config=config, exist_ok=exist_ok, dry_run=dry_run
         )
 
     async def make_topic(self, name: str, config: TopicConfig) -> Topic:
-        """As `create_topic`, by the HTTP door's rules: its names, and a bound. Raises Throttled as well."""
+        """Like `create_topic`, with the name rules and the topic limit of the HTTP door. Raises Throttled too."""
         return await self._topics.make(name, config)
 
     async def delete_topic(self, name: str) -> Topic:
@@ -266,13 +337,13 @@ class Broker:
     async def change_topic(
         self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
     ) -> Topic:
-        """Replace the config by what `change` makes of it; none undoes another made at the same time.
+        """Replace the config by the result of `change`. Concurrent changes do not overwrite each other.
 
-        Raises TopicNotFound, InvalidConfig. `dry_run` does nothing more."""
+        Raises TopicNotFound, InvalidConfig. `dry_run` only checks."""
         return await self._topics.change(name, change, dry_run=dry_run)
 
     async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> Topic:
-        """Grow a topic to `total` partitions; it never shrinks. `dry_run` only raises what it would raise."""
+        """Grow a topic to `total` partitions; it never shrinks. `dry_run` only checks."""
         return await self._topics.add_partitions(name, total, dry_run=dry_run)
 
     def topic(self, name: str) -> Topic:
@@ -295,8 +366,20 @@ class Broker:
 
     # Writing
 
+    def producer_rights(
+        self, principal: Principal, host: str, transactional_id: str | None = None
+    ) -> ProducerRights:
+        """Which producer ids a client may write with, in requests that name this transactional id."""
+
+        def may_write(id: str) -> bool:
+            kind = ResourceType.TRANSACTIONAL_ID
+            return self.access.allows(principal, host, Operation.WRITE, kind, shown_id(id))
+
+        ledger = self._log.ledger.transactions
+        return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
+
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
-        """Append record batches as they came off the wire. Takes ownership of the buffer and stamps it."""
+        """Append received record batches. Takes ownership of the buffer and stamps it."""
         placed = promise()
         facts = self.appends.batches(self.topic(name), partition, batches, placed, resumes=False)
         base, duplicate = await placed
@@ -312,7 +395,7 @@ class Broker:
         timestamps_ms: int | Sequence[int] | None = None,
         partition: int = 0,
     ) -> Appended:
-        """Append records given as Python values, all or nothing, as one batch."""
+        """Append Python values as one batch, all or nothing."""
         return await self.appends.values(
             self.topic(name), partition, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms
         )
@@ -354,7 +437,7 @@ class Broker:
         )
 
     async def offset_at(self, name: str, timestamp_ms: int, partition: int = 0) -> int:
-        """The first offset whose record time is at or after `timestamp_ms`; the end if none is."""
+        """The first offset with a timestamp of `timestamp_ms` or later; the end offset if there is none."""
         stream = self.stream(name, partition)
         return await self._log.streams.of(stream).offset_at(stream, timestamp_ms)
 
@@ -367,12 +450,12 @@ class Broker:
 
     async def enforce_retention(self) -> int:
         """Apply time and size limits now, to every topic. Returns how many partitions were trimmed."""
-        return await self._retention.enforce()
+        return await self.retention.enforce()
 
     # Cursors
 
     async def take(self, name: str, group: str, *, partition: int = 0, limit: int = 1) -> list[Record]:
-        """Consume the next records of a group's shared cursor: nobody else gets them. Empty at the end."""
+        """Consume the next records at a group's shared cursor. No other caller gets them. Empty at the end."""
         return await self.reads.take(name, group, partition=partition, limit=limit)
 
     async def commit_offset(
@@ -390,7 +473,7 @@ class Broker:
         return sorted(self._log.ledger.cursors.groups())
 
     async def delete_group(self, group: str) -> None:
-        """Forget a group's positions. Raises GroupNotFound."""
+        """Delete a group's offsets. Raises GroupNotFound."""
         if group not in self.groups():
             raise GroupNotFound(group)
         await self._log.propose(DeleteOffsets(group))

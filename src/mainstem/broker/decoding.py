@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from mainstem import limits
 from mainstem.errors import Closed, Throttled
+from mainstem.records.undecodable import FAULTS, decoded
 
 T = TypeVar("T")
 
@@ -96,6 +97,25 @@ class Decoding:
         """Wait for no job: a job that runs ends by itself."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+async def decode_bounded(
+    run: Callable[[Callable[[], tuple[T, int]]], Awaitable[tuple[T, int]]],
+    batches: Sequence[memoryview],
+    offset: int,
+    next_offset: int,
+    decode: Callable[[Sequence[memoryview], int], T],
+) -> tuple[T, int]:
+    """As `decoded`: on the event loop if no batch exceeds what `decode` may decompress there, else by `run`."""
+    try:
+        return decode(batches, limits.DECODED_INLINE_BYTES_MAX), next_offset
+    except FAULTS:
+        pass
+
+    def any_size(some: Sequence[memoryview]) -> T:
+        return decode(some, limits.BATCH_DECODED_BYTES_MAX)
+
+    return await run(partial(decoded, batches, offset, next_offset, any_size))
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

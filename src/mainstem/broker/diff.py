@@ -1,20 +1,21 @@
-"""Diffs: what came after a sequence number, and what of it is gone for good.
+"""Diffs: the records after a sequence number, and which of them were lost.
 
-A page is the records chosen plus at most one tombstone, which stands for records lost against everyone's will:
-evicted by a cap, expired, or damaged. Records deleted on request are passed over in silence.
+A page is the selected records plus at most one tombstone, for records that were lost: evicted by a cap, expired, or
+damaged. Records that were deleted on request are skipped silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.broker.decoding import Decoding
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 from mainstem.ledger.config import TopicConfig
@@ -25,22 +26,23 @@ from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import RecordIndex, index_slices
 from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
+from mainstem.records.undecodable import FAULTS, UNDECODABLE, decodable
 
-LOST = "lost"  # damaged, or never synced when the machine went down
+LOST = "lost"  # damaged, or not synced when the machine crashed
 
 _MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
-_STORED_OVERHEAD_BYTES = 40  # of a record, a guess; if it is low, the rest takes another read
+_STORED_OVERHEAD_BYTES = 40  # per record, an estimate; if it is too low, the rest needs another read
 _READ_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DiffQuery:
-    """What a reader asks for. Bounds are those of limits.py, already applied."""
+    """A reader's request. The limits of limits.py are already applied."""
 
     from_seq: int = 0  # exclusive
     limit: int = limits.DIFF_RECORDS_DEFAULT
     max_bytes: int = limits.DIFF_BYTES_DEFAULT
-    nodes: tuple[bytes, ...] = ()  # records of these are left out
+    nodes: tuple[bytes, ...] = ()  # omit records of these nodes
     wait_ms: int = 0
     before_large: Callable[[], Awaitable[None]] | None = None  # awaited before a very large batch is decoded
 
@@ -60,7 +62,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRecords:
-    """Some records of an index, by column, with where their node and meta stand."""
+    """Some records of an index, by column, with the positions of their node and meta."""
 
     index: RecordIndex
     reserved_headers: ReservedHeaders
@@ -75,9 +77,9 @@ class DiffPage:
     tombstone: Tombstone | None = None
     chosen: list[SelectedRecords] = field(default_factory=list)
     count: int = 0
-    bytes: int = 0  # logical, of the records chosen
+    bytes: int = 0  # logical bytes of the selected records
     scanned: int = 0
-    stored_each: int = 0  # bytes a record took in the last read for this page
+    stored_each: int = 0  # stored bytes per record in the last read for this page
 
     @property
     def caught_up(self) -> bool:
@@ -94,15 +96,16 @@ class DiffPage:
 
 
 class Diffs:
-    def __init__(self, log: Log, clock: Clock, decoding: Decoding) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService, decoding: Decoding) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
         self._decoding = decoding
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
 
     async def read(self, topic: Topic, wanted: DiffQuery, partition: int = 0) -> DiffPage:
-        """Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        """Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
         stream = stream_of(topic, partition)
         try:
             page = await self._page(stream, topic.config, wanted)
@@ -113,7 +116,7 @@ class Diffs:
             raise TopicNotFound(topic.name) from None
 
     def stop_waiting(self) -> None:
-        """Let every reader that waits answer with what it has, and nobody wait any more."""
+        """End all waits: readers return what they have, and no later read waits."""
         self._stopped = True
         for stream in self._waiting:
             self._log.visibility.wake(stream)
@@ -141,7 +144,7 @@ class Diffs:
             try:
                 going_on = await self._fill(stream, page, floors, wanted, nodes)
             except RecordsLost as loss:
-                # The first thing met: say so, then go on behind it. Later: the next call begins with it.
+                # A gap before any record: report it and continue after it. A later gap: the next call begins with it.
                 if page.tombstone is not None or page.next_from_seq > at:
                     break
                 page.tombstone = _gap(
@@ -153,13 +156,13 @@ class Diffs:
             except OffsetOutOfRange as moved:
                 if moved.start <= page.next_from_seq:
                     raise
-                break  # trimmed while it was read: the next call begins with a tombstone
+                break  # trimmed during the read: the next call begins with a tombstone
             if not going_on:
                 break
         return page
 
     def _bytes_to_read(self, stream: int, records: int, room: int) -> int:
-        """About as many as so many records take: what is read too much is looked through for nothing."""
+        """The approximate stored bytes of `records` records: over-reading wastes scan time."""
         streams, number = self._log.streams.of(stream).state(stream)
         held = int(streams.records[number])
         average = int(streams.bytes[number]) // held if held else 0
@@ -169,16 +172,16 @@ class Diffs:
     async def _fill(
         self, stream: int, page: DiffPage, floors: Floors, wanted: DiffQuery, nodes: Sequence[bytes]
     ) -> bool:
-        """Add records from where the page ends. False once it is full."""
+        """Add records at the end of the page. False once it is full."""
         at = page.next_from_seq
         left = wanted.limit - page.count
         if page.stored_each:
             asked = left * page.stored_each + _READ_BYTES_MIN
         else:
             asked = self._bytes_to_read(stream, left, wanted.max_bytes - page.bytes)
-        chunk = self._log.streams.of(stream).read_cached(stream, at, asked)
+        chunk = self._streams.read_cached(stream, at, asked, View.COMMITTED)
         if chunk is None:
-            chunk = await self._log.streams.of(stream).read(stream, at, asked)
+            chunk = await self._streams.read(stream, at, asked, view=View.COMMITTED)
         batches: Sequence[memoryview] = chunk.batches
         if len(batches) > _MANY_SLICES:
             batches = [memoryview(b"".join(batches))]
@@ -188,12 +191,12 @@ class Diffs:
             full = _choose_from(
                 batches, limits.DECODED_INLINE_BYTES_MAX, page, reached, floors, wanted, nodes
             )
-        except TooLarge:
-            if wanted.before_large is not None:
+        except FAULTS as fault:
+            if isinstance(fault, TooLarge) and wanted.before_large is not None:
                 await wanted.before_large()
-            full = await self._decoding.run(
+            full, reached = await self._decoding.run(
                 f"stream {stream}",
-                lambda: _choose_compacted(batches, page, reached, floors, wanted, nodes),
+                partial(_choose_decodable, batches, page, reached, floors, wanted, nodes),
             )
         if full:
             return False
@@ -211,7 +214,7 @@ def _choose_from(
     wanted: DiffQuery,
     nodes: Sequence[bytes],
 ) -> bool:
-    """Choose records from where the page ends. True once the page is full. Raises TooLarge."""
+    """Choose records from where the page ends. True once the page is full. Raises FAULTS."""
     for index in index_slices(batches, decoded_max=decoded_max):
         if not _choose(index, page, page.next_from_seq, end, floors, wanted, nodes):
             return True
@@ -228,9 +231,27 @@ def _choose_compacted(
 ) -> bool:
     """The same for batches of any size, of which the page keeps no more than the records chosen."""
     before = len(page.chosen)
-    full = _choose_from(batches, limits.BATCH_DECODED_BYTES_MAX, page, end, floors, wanted, nodes)
-    page.chosen[before:] = map(_compacted, page.chosen[before:])
-    return full
+    try:
+        return _choose_from(batches, limits.BATCH_DECODED_BYTES_MAX, page, end, floors, wanted, nodes)
+    finally:
+        page.chosen[before:] = map(_compacted, page.chosen[before:])
+
+
+def _choose_decodable(
+    batches: Sequence[memoryview],
+    page: DiffPage,
+    end: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> tuple[bool, int]:
+    """The same up to a batch that cannot be decoded, and the offset reached. Raises RecordsLost if it is the first."""
+    try:
+        return _choose_compacted(batches, page, end, floors, wanted, nodes), end
+    except FAULTS:
+        batches, reached = decodable(batches, page.next_from_seq)
+        end = min(reached, floors.end)
+        return _choose_compacted(batches, page, end, floors, wanted, nodes), end
 
 
 def _compacted(selected: SelectedRecords) -> SelectedRecords:
@@ -270,7 +291,7 @@ def _choose(
     totals = np.cumsum(sizes) + page.bytes
     fitting = int(np.searchsorted(totals, wanted.max_bytes, side="right"))
     if not page.count and not fitting and len(rows):
-        fitting = 1  # never stop before the first
+        fitting = 1  # always at least one
     taken = min(fitting, wanted.limit - page.count, len(rows))
     full = taken < len(rows) or page.count + taken >= wanted.limit
     if taken:
@@ -278,11 +299,11 @@ def _choose(
         page.count += taken
         page.bytes = int(totals[taken - 1])
     if full and taken < len(rows) and page.count < wanted.limit:
-        # The budget stops right before the record that does not fit: what was skipped in between is examined.
+        # The byte limit stops before the record that does not fit; the records skipped before it count as examined.
         page.scanned += int(rows[taken] - first)
         page.next_from_seq = int(offsets[rows[taken]])
         return False
-    # The limit stops right behind the last record.
+    # The record limit stops right after the last record.
     examined = rows[taken - 1] + 1 if full and taken else last
     page.scanned += int(examined - first)
     page.next_from_seq = int(offsets[examined - 1]) + 1 if examined > first else page.next_from_seq
@@ -290,7 +311,7 @@ def _choose(
 
 
 def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
-    """The tombstone a reader at `from_seq` gets, if any, and where it reads on."""
+    """The tombstone for a reader at `from_seq`, if any, and where it continues."""
     if from_seq > floors.end:
         return _gap("recreated", 0, floors.end, floors), floors.start
     at = max(floors.start, from_seq)
@@ -311,4 +332,4 @@ def _gap(reason: str, after: int, until: int, floors: Floors) -> Tombstone:
 
 
 def _reason(hole: str) -> str:
-    return SOURCE_TRIM if hole == SOURCE_TRIM else LOST
+    return hole if hole in (SOURCE_TRIM, UNDECODABLE) else LOST

@@ -1,4 +1,4 @@
-"""Coroutines that seldom wait, run without a task of their own unless they do."""
+"""Runs coroutines that rarely wait without a task, unless they do wait."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def run_eagerly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | T:
-    """Run it at once. Returns its result if it never had to wait, else a task that runs the rest.
+    """Run it at once. Returns its result if it never waits, otherwise a task that runs the rest.
 
-    Call it from a callback of the loop, not from a task: what the coroutine would take for its own task (for
-    a timeout, say) must not be somebody else's. Raises what the coroutine raises before its first wait."""
+    Call it from a callback of the loop, not from a task: the coroutine must not see another task as its own (for a
+    timeout, for example). Raises what the coroutine raises before its first wait."""
     try:
         awaited = coroutine.send(None)
     except StopIteration as done:

@@ -1,6 +1,6 @@
-"""Messages for people: records of one partition as they are stored, looked for forwards or backwards.
+"""Messages for the console: records of one partition as stored, searched forwards or backwards.
 
-One call reads a bounded part of the log, whatever it looks for, and says where the next one goes on.
+One call reads a bounded part of the log, and returns where the next one continues.
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem import limits
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.records.decoding import StoredRecord, decode_records
+from mainstem.records.undecodable import FAULTS, decodable
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
+
+MESSAGES_SCANNED_MAX = 20_000  # records scanned for one page
+MESSAGES_READ_BYTES_MAX = 16 * limits.MIB  # read for one page
+MESSAGES_CHUNK_BYTES = 512 * limits.KIB
+MESSAGES_SEARCH_STEP_BYTES = 1 * limits.MIB  # of a value, searched at a time
 
 Loss = tuple[int, int, str]  # from, to, why
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What to look for: text that a record's key, value and one of its headers contain, whatever their case."""
+    """Texts that a record's key, value and one of its headers must contain, ignoring case."""
 
     key: bytes = b""
     value: bytes = b""
@@ -41,9 +47,9 @@ class MessageFilter:
 
 @dataclass(slots=True)
 class MessagePage:
-    """Records by offset, and where to go on: `from_offset` forwards, `before` backwards."""
+    """Records by offset, and where to continue: `from_offset` forwards, `before` backwards."""
 
-    start: int  # the first offset that is there
+    start: int  # the first offset that can be read
     end: int
     from_offset: int
     before: int
@@ -81,8 +87,8 @@ class Messages:
         while (
             len(found) < limit
             and page.before > floors.start
-            and page.scanned < limits.MESSAGES_SCANNED_MAX
-            and page.decoded_bytes < limits.MESSAGES_READ_BYTES_MAX
+            and page.scanned < MESSAGES_SCANNED_MAX
+            and page.decoded_bytes < MESSAGES_READ_BYTES_MAX
         ):
             window = MessagePage(
                 floors.start, floors.end, max(floors.start, page.before - width), page.before
@@ -97,7 +103,7 @@ class Messages:
             page.lost = window.lost + page.lost
             found = window.records + found
             page.before = low
-            width = min(2 * width, limits.MESSAGES_SCANNED_MAX)
+            width = min(2 * width, MESSAGES_SCANNED_MAX)
         if len(found) > limit:
             found = found[-limit:]
             page.before = found[0].offset
@@ -117,17 +123,17 @@ class Messages:
     async def _scan(
         self, stream: int, page: MessagePage, floors: Floors, end: int, limit: int, sought: MessageFilter
     ) -> None:
-        """Read [page.from_offset, end) until the page is full, or enough was looked at."""
+        """Read [page.from_offset, end) until the page is full or the scan limit is reached."""
         read_bytes = 0
         while (
             page.from_offset < end
             and len(page.records) < limit
-            and page.scanned < limits.MESSAGES_SCANNED_MAX
-            and max(read_bytes, page.decoded_bytes) < limits.MESSAGES_READ_BYTES_MAX
+            and page.scanned < MESSAGES_SCANNED_MAX
+            and max(read_bytes, page.decoded_bytes) < MESSAGES_READ_BYTES_MAX
         ):
             at = page.from_offset
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.MESSAGES_CHUNK_BYTES)
+                chunk = await self._broker.streams.read(stream, at, MESSAGES_CHUNK_BYTES, view=View.COMMITTED)
             except RecordsLost as loss:
                 page.lost.append((at, min(loss.end, end), loss.reason))
                 page.from_offset = min(loss.end, end)
@@ -135,16 +141,32 @@ class Messages:
             except OffsetOutOfRange as moved:
                 if moved.start <= at:
                     raise
-                page.from_offset = moved.start  # trimmed meanwhile
+                page.from_offset = moved.start  # trimmed in the meantime
                 continue
             except NotFound:
-                return  # deleted meanwhile: what was read is all there is
+                return  # deleted in the meantime: return what was read
             read_bytes += sum(map(len, chunk.batches))
-            reached = await self._broker.decoding.run(
-                f"stream {stream}", partial(_add_matching, chunk.batches, page, floors, end, limit, sought)
-            )
-            stopped = len(page.records) >= limit or page.decoded_bytes >= limits.MESSAGES_READ_BYTES_MAX
-            page.from_offset = reached if stopped else max(reached, min(chunk.next_offset, end))
+            batches, next_offset = chunk.batches, chunk.next_offset
+            found, scanned, decoded_bytes = len(page.records), page.scanned, page.decoded_bytes
+            decoding, line = self._broker.decoding, f"stream {stream}"
+            try:
+                reached = await decoding.run(
+                    line, partial(_add_matching, batches, page, floors, end, limit, sought)
+                )
+            except FAULTS:
+                del page.records[found:]
+                page.scanned, page.decoded_bytes = scanned, decoded_bytes
+                try:
+                    batches, next_offset = await decoding.run(line, partial(decodable, batches, at))
+                except RecordsLost as loss:
+                    page.lost.append((at, min(loss.end, end), loss.reason))
+                    page.from_offset = min(loss.end, end)
+                    continue
+                reached = await decoding.run(
+                    line, partial(_add_matching, batches, page, floors, end, limit, sought)
+                )
+            stopped = len(page.records) >= limit or page.decoded_bytes >= MESSAGES_READ_BYTES_MAX
+            page.from_offset = reached if stopped else max(reached, min(next_offset, end))
             if page.from_offset <= at:
                 return
 
@@ -157,13 +179,13 @@ def _add_matching(
     limit: int,
     sought: MessageFilter,
 ) -> int:
-    """Add what fits to the page. Returns the offset up to which it looked."""
+    """Add matching records to the page. Returns the offset after the last one checked."""
     at = page.from_offset
     for batch in batches:
         for record in decode_records(batch, at):
             if record.offset >= end or len(page.records) >= limit:
                 return at
-            if page.decoded_bytes >= limits.MESSAGES_READ_BYTES_MAX:
+            if page.decoded_bytes >= MESSAGES_READ_BYTES_MAX:
                 return at
             page.decoded_bytes += len(record.key or b"") + len(record.value or b"")
             at = record.offset + 1
@@ -177,7 +199,7 @@ def _add_matching(
 def _holds(content: bytes | None, wanted: bytes) -> bool:
     if not wanted or content is None:
         return not wanted
-    wanted, step = wanted.lower(), limits.MESSAGES_SEARCH_STEP_BYTES
+    wanted, step = wanted.lower(), MESSAGES_SEARCH_STEP_BYTES
     # In steps, so that the event loop can run between them.
     return any(
         wanted in content[at : at + step + len(wanted)].lower() for at in range(0, max(1, len(content)), step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstem.address import Address
+from mainstem.broker.access.options import access_options
 from mainstem.broker.broker import BrokerOptions
 from mainstem.broker.storage.opening import linger_ms
 from mainstem.broker.topics.configs import parse
@@ -17,7 +18,7 @@ def broker_options(config: Config) -> BrokerOptions:
     place = shared_place(config)
     if config.objects and place is not None:
         raise InvalidConfig(
-            "--objects is for a log in the data directory: a shared one keeps all of it in --store"
+            "--objects is for a log in the data directory: a shared log stores everything in --store"
         )
     return BrokerOptions(
         data_dir=config.data_dir,
@@ -37,7 +38,11 @@ def broker_options(config: Config) -> BrokerOptions:
         partitions_max=config.max_partitions,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
+        clock_step_ms=config.clock_step_ms,
+        accept_missing=config.accept_missing,
         lake_topics=config.lake_topics,
+        access=access_options(config),
+        audit=config.audit,
         place=place,
         zone=config.zone,
         objects=(config.objects or config.store) if place is None else "",
@@ -46,17 +51,17 @@ def broker_options(config: Config) -> BrokerOptions:
 
 
 def shared_place(config: Config) -> SharedPlace | None:
-    """Where the log stands, if other brokers write to it as well. Raises InvalidConfig."""
+    """The location of a shared log, or None. Raises InvalidConfig."""
     kind = config.log
     if kind == "auto":
         kind = "etcd" if config.etcd else "bucket" if config.store else "file"
     if kind == "file":
         return None
     if not config.store:
-        raise InvalidConfig(f"--log {kind} keeps records in an object store: name it with --store URL")
+        raise InvalidConfig(f"--log {kind} needs an object store: set --store URL")
     members = tuple(filter(None, config.etcd.split(",")))
     if kind == "etcd" and not members:
-        raise InvalidConfig("--log etcd needs the addresses of etcd: --etcd HOST:PORT,…")
+        raise InvalidConfig("--log etcd needs the addresses of etcd: set --etcd HOST:PORT,…")
     for member in members:
         Address.parse(member)
     etcd = kind == "etcd"

@@ -1,4 +1,4 @@
-"""The whole server at a glance: what it holds in which tier, who serves it, and its topics by size."""
+"""An overview of the server: its data by tier, its brokers, and its topics by size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Overview:
             ],
             len(ledger.topics),
             int(alive.sum()),
-            int(streams.records[: streams.count].sum()),
+            int(streams.records[: streams.count].sum()) - self._log.missing.count(),
             streams.total_bytes(),
             int(streams.end[: streams.count][alive].sum()),
             ledger.position,
@@ -96,7 +96,7 @@ class Overview:
         skip: int = 0,
         limit: int = 100,
     ) -> TopicSummaries:
-        """A page of the topics whose names contain `search`, in the order asked for; by name where equal."""
+        """A page of the topics whose names contain `search`, in the requested order, then by name."""
         wanted = search.lower()
         found = [
             topic
@@ -131,7 +131,7 @@ class Overview:
         streams = self._log.ledger.streams
         config = topic.config
         if config.durability == "ephemeral" or config.ttl_ms:
-            # Their counts are not the ledger's alone: memory, or the clock, has a say.
+            # Their counts do not depend on the ledger alone: ephemeral records and expiry change them.
             states = [self._broker.states.state(topic, number) for number in range(len(topic.streams))]
             records, size = sum(state.count for state in states), sum(state.bytes for state in states)
             end = sum(state.head_seq for state in states)
@@ -139,6 +139,7 @@ class Overview:
         else:
             numbers = list(topic.streams)
             records, size = int(streams.records[numbers].sum()), int(streams.bytes[numbers].sum())
+            records -= sum(map(self._log.missing.count, numbers))
             end, latest = int(streams.end[numbers].sum()), int(streams.max_timestamp[numbers].max())
         return TopicSummary(
             topic.name,

@@ -1,4 +1,4 @@
-"""Rounds: work that comes up again and again, and must not end because it failed once."""
+"""Periodic tasks: work that repeats at an interval, and continues after a failure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _log = logging.getLogger("mainstem.rounds")
 
 
 class PeriodicTask:
-    """Does `work` every so many seconds, from `start` to `stop`."""
+    """Runs `work` every `every_s` seconds, from `start` to `stop`."""
 
     def __init__(self, name: str, every_s: float, work: Callable[[], Awaitable[object]]) -> None:
         self.name = name
-        self.when: Callable[[], bool] = lambda: True  # whether it is this broker's turn to do it
+        self.runs_here: Callable[[], bool] = lambda: True  # whether this broker does it
         self._every_s = every_s
         self._work = work
         self._task: asyncio.Task[None] | None = None
@@ -33,7 +33,7 @@ class PeriodicTask:
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                if self.when():
+                if self.runs_here():
                     await self._work()
-            except Exception as error:  # noqa: BLE001 - the next round may do better
-                _log.warning("a round failed", extra={"round": self.name, "error": described(error)})
+            except Exception as error:  # noqa: BLE001 - the next run may succeed
+                _log.warning("periodic task failed", extra={"task": self.name, "error": described(error)})

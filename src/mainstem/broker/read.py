@@ -1,15 +1,16 @@
-"""Read: batches or records of a partition, by name. Doors that serve many partitions at once use `Streams.read`."""
+"""Read: batches or records of a partition, by name. Doors that serve many partitions use `StreamService.read`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from mainstem import limits
-from mainstem.broker.decoding import Decoding
+from mainstem.broker.decoding import Decoding, decode_bounded
 from mainstem.broker.streams import StreamService
-from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
+from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
 from mainstem.log.read.views import View
@@ -73,27 +74,20 @@ class Reads:
         max_wait_ms: int = 0,
     ) -> list[Record]:
         """Decoded records from `offset` on. Empty only at the end: deleted records are skipped."""
-        found: list[Record] = []
         while True:
             fetched = await self.batches(
                 name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
             )
-            for slice in fetched.batches:
-                found += await self._decoded(name, slice, offset, max_records - len(found))
-                if len(found) >= max_records:
-                    break
-            if found or fetched.next_offset == offset:
+            found, reached = await decode_bounded(
+                lambda work: self._decoding.run(name, work),
+                fetched.batches,
+                offset,
+                fetched.next_offset,
+                partial(_first_records, offset, max_records),
+            )
+            if found or reached == offset:
                 return found
-            offset = fetched.next_offset
-
-    async def _decoded(self, name: str, slice: memoryview, offset: int, count: int) -> list[Record]:
-        def decoded(decoded_max: int) -> list[Record]:
-            return [Record(*record) for record in islice(decode_records(slice, offset, decoded_max), count)]
-
-        try:
-            return decoded(limits.DECODED_INLINE_BYTES_MAX)
-        except TooLarge:
-            return await self._decoding.run(name, lambda: decoded(limits.BATCH_DECODED_BYTES_MAX))
+            offset = reached
 
     async def take(self, name: str, group: str, *, partition: int, limit: int) -> list[Record]:
         """The next records of a group's shared cursor, which moves past them. Empty at the end."""
@@ -135,3 +129,15 @@ class Reads:
                 found += records
                 at = records[-1].offset + 1
         return found
+
+
+def _first_records(offset: int, limit: int, batches: Sequence[memoryview], decoded_max: int) -> list[Record]:
+    found: list[Record] = []
+    for slice in batches:
+        found += [
+            Record(*record)
+            for record in islice(decode_records(slice, offset, decoded_max), limit - len(found))
+        ]
+        if len(found) >= limit:
+            break
+    return found

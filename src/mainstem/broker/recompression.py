@@ -1,7 +1,7 @@
-"""Recompression: batches that a topic stores in another codec than the client used.
+"""Recompression: for topics that store batches in another codec than the client used.
 
-Small ones are compressed on the loop, the others on a thread. Later appends to the same stream wait meanwhile, so that
-the log keeps the order in which they came.
+Small batches are compressed on the loop, the others on a thread. Later appends to the same stream wait, so that the log
+keeps the order of arrival.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.streams import StreamService
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
-from mainstem.log.streams.stores import LogStreams
 from mainstem.log.write.append import AppendRequest, Waiter
 from mainstem.records.compression import CODECS, Codec, codec_id
+from mainstem.records.decoding import check_records
 from mainstem.records.header import Slice, walk
 from mainstem.records.rewrite import in_codec
+
+RECOMPRESSED_INLINE_BYTES_MAX = 4 * limits.KIB  # a slice up to this size is recompressed on the event loop
 
 
 @dataclass(slots=True)
@@ -30,17 +33,15 @@ class _AppendQueue:
 
 
 class Recompression:
-    def __init__(self, streams: LogStreams) -> None:
+    def __init__(self, streams: StreamService) -> None:
         self._streams = streams
-        self.lines: dict[
-            int, _AppendQueue
-        ] = {}  # by stream whose batches are being compressed: later ones have to wait
+        self.lines: dict[int, _AppendQueue] = {}  # by stream with a running compression: later appends wait
         self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, request: AppendRequest, config: TopicConfig, waiter: Waiter) -> None:
-        """Append the batches as the topic stores them, after all that were appended before.
+        """Append the batches as the topic stores them, after all earlier appends.
 
-        Raises InvalidBatch, TooLarge, unless the waiter learns of it."""
+        Raises InvalidBatch, TooLarge, unless the waiter gets the error."""
         stream = request.stream
         if stream not in self.lines and not _heavy(request.batches, config):
             self._append(request, _packed(request.batches, config), waiter)
@@ -58,7 +59,7 @@ class Recompression:
             async with line.head:
                 packed = await asyncio.to_thread(_packed, request.batches, config)
                 self._append(request, packed, waiter)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the waiter must learn of it
+        except Exception as error:  # noqa: BLE001  # the waiter must get every error
             if not waiter.done():
                 waiter.set_exception(error)
         finally:
@@ -67,11 +68,11 @@ class Recompression:
                 del self.lines[request.stream]
 
     def _append(self, request: AppendRequest, packed: Slice, waiter: Waiter) -> None:
-        self._streams.of(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
+        self._streams.store(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
 
 
 def _codec(config: TopicConfig) -> Codec | None:
-    """The codec that a topic's batches are stored in; None = whatever they come in."""
+    """The codec of a topic's stored batches; None = as received."""
     if config.compression_type == "producer":
         return None
     if config.compression_type == "uncompressed":
@@ -80,17 +81,23 @@ def _codec(config: TopicConfig) -> Codec | None:
 
 
 def _heavy(batches: Slice, config: TopicConfig) -> bool:
-    """Whether packing may take long. What a compressed batch unpacks to is unknown, however small it is."""
+    """Whether recompression may be slow. The uncompressed size of a compressed batch is unknown."""
+    if config.validates and (
+        len(batches) > RECOMPRESSED_INLINE_BYTES_MAX or any(header.codec_id for header in walk(batches))
+    ):
+        return True
     codec = _codec(config)
     if codec is None:
         return False
     differing = [header for header in walk(batches) if header.codec_id != codec_id(codec)]
-    if len(batches) > limits.RECOMPRESSED_INLINE_BYTES_MAX:
+    if len(batches) > RECOMPRESSED_INLINE_BYTES_MAX:
         return bool(differing)
     return any(header.codec_id for header in differing)
 
 
 def _packed(batches: Slice, config: TopicConfig) -> Slice:
+    if config.validates:
+        check_records(batches, keys="compact" in config.cleanup_policy)
     codec = _codec(config)
     packed = None if codec is None else in_codec(memoryview(batches), codec)
     if packed is None:
@@ -98,7 +105,7 @@ def _packed(batches: Slice, config: TopicConfig) -> Slice:
     largest = max(header.length for header in walk(packed))
     if largest > config.max_message_bytes:
         raise TooLarge(
-            f"stored with compression.type={config.compression_type} the batch has {largest} bytes, over the "
+            f"with compression.type={config.compression_type} the batch has {largest} bytes, over the "
             f"topic's max.message.bytes of {config.max_message_bytes}"
         )
     return packed

@@ -1,8 +1,8 @@
-"""Watching topics: records are pushed to watchers as they become visible, and read once for all of them.
+"""Watching topics: pushes records to watchers as they become readable, and reads them once for all watchers.
 
-Watchers that stand at the same place of a stream and want the same of it form a group. When the stream moves,
-each group is read once and its page handed to every member. Nothing here waits for a watcher: one that is not
-ready is left where it is, and reads on from its cursor once it says so.
+Watchers with the same position and options form a group. When the stream changes, each group is read once and its page
+is delivered to every member. Nothing here waits for a watcher: one that is not ready stays at its cursor, and continues
+when it is ready.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from mainstem.broker.topics.activity import Activity
 from mainstem.errors import Closed, NotFound, TooLarge
 from mainstem.ledger.topics import Topic
 
+WATCH_RECORD_BYTES_MAX = 8 * limits.MIB  # a stream with a larger record ends with an error
+WATCH_PAGES_MAX = 16  # pages being read or sent at once, which bounds their memory
+WATCH_HANDED_PER_TURN = 64  # watchers that get a page before the event loop runs other work
+
 _log = events.named("watch")
 
-_PAGE_EFFORT = 16  # whoever gets a page first has it encoded, which costs as much as so many deliveries
+_PAGE_EFFORT = 16  # encoding a page for its first watcher costs as much as this many deliveries
 
 
 class WatchOptions(NamedTuple):
-    """What a watcher wants of a stream beside its place in it."""
+    """A watcher's options for a stream."""
 
     limit: int = limits.WATCH_RECORDS_DEFAULT  # records of one page
     max_bytes: int = limits.WATCH_BYTES_DEFAULT
-    nodes: tuple[bytes, ...] = ()  # records of these are left out
-    watcher_group: WatcherGroup | None = None  # those it is told together with; None: it is told alone
+    nodes: tuple[bytes, ...] = ()  # omit records of these nodes
+    watcher_group: WatcherGroup | None = None  # watchers that share its output; None: it has its own
 
 
 class WatchPage:
-    """One page of a topic, the same object for everyone it is handed to."""
+    """One page of a topic, shared by all watchers that get it."""
 
     __slots__ = ("caught_up", "from_seq", "page", "partition", "plain", "read_from", "rendered", "topic")
 
@@ -48,53 +52,52 @@ class WatchPage:
         self.page = page
         self.caught_up = page.caught_up
         self.plain = page.count > 0 and page.tombstone is None  # records, and no gap before them
-        self.rendered: dict[Any, Any] = {}  # what doors made of it, by form: it is encoded once
+        self.rendered: dict[Any, Any] = {}  # encoded forms by door and format, so that it is encoded once
 
 
 class WatcherOutput(Protocol):
-    """The way out to a watcher."""
+    """The send buffer of a watcher."""
 
     @property
     def ready(self) -> bool:
-        """False while what it was given has not gone out. It gets no more until `Watching.resume`."""
+        """False while it has unsent pages. It gets no more until `WatchService.resume`."""
         ...
 
 
 class Watcher(Protocol):
-    """Whoever watches. Its methods are called from the loop, and must not wait."""
+    """A watcher. Its methods run on the loop and must not block."""
 
     @property
     def send_buffer(self) -> WatcherOutput:
-        """The same one for as long as it watches."""
+        """Always the same object while it watches."""
         ...
 
     def take(self, place: WatchPosition, watch_page: WatchPage) -> None: ...
 
     def lose(self, place: WatchPosition) -> None:
-        """The topic was deleted; the place is gone."""
+        """The topic was deleted, and the position is removed."""
         ...
 
     def fail(self, place: WatchPosition, error: Exception) -> None:
-        """The topic cannot be read; the place is gone."""
+        """The topic cannot be read, and the position is removed."""
         ...
 
 
 class WatcherGroup(Protocol):
-    """Watchers that are told the same in the same words."""
+    """Watchers that get the same bytes."""
 
     def tell(
         self, places: list[WatchPosition], watch_page: WatchPage
     ) -> tuple[list[WatchPosition], list[WatchPosition]]:
-        """Give the page to those who need nothing besides, at once. Returns them, and the others."""
+        """Send the page at once to those that need nothing else. Returns these watchers, and the others."""
         ...
 
 
 class WatchPosition:
-    """Where one watcher stands in one topic. `WatchService` moves it."""
+    """The position of one watcher in one topic. `WatchService` moves it."""
 
     __slots__ = (
         "cursor",
-        "feed",
         "first",
         "group",
         "live",
@@ -102,31 +105,32 @@ class WatchPosition:
         "tailing",
         "topic",
         "watch_options",
+        "watched",
         "watcher",
     )
 
     def __init__(
-        self, watcher: Watcher, topic: str, feed: _WatchedStream, cursor: int, watch_options: WatchOptions
+        self, watcher: Watcher, topic: str, watched: _WatchedStream, cursor: int, watch_options: WatchOptions
     ) -> None:
         self.watcher = watcher
         self.send_buffer = watcher.send_buffer
         self.topic = topic
-        self.feed = feed
-        self.cursor = cursor  # sequence number of the last record it is past
+        self.watched = watched
+        self.cursor = cursor  # sequence number of the last record before the position
         self.watch_options = watch_options
         self.first = True  # nothing has been read for it yet
-        self.tailing = False  # it was told that it caught up, and did not fall behind since
+        self.tailing = False  # it got CaughtUp, and has not fallen behind since
         self.live = True
         self.group: _PositionGroup | None = None  # None: its watcher is not ready
 
 
 class _PositionGroup:
-    """Places of one feed with the same cursor and wish."""
+    """Positions of one stream with the same cursor and options."""
 
-    __slots__ = ("cursor", "due", "feed", "places", "reading", "watch_options")
+    __slots__ = ("cursor", "due", "places", "reading", "watch_options", "watched")
 
-    def __init__(self, feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> None:
-        self.feed = feed
+    def __init__(self, watched: _WatchedStream, cursor: int, watch_options: WatchOptions) -> None:
+        self.watched = watched
         self.cursor = cursor
         self.watch_options = watch_options
         self.places: set[WatchPosition] = set()
@@ -157,30 +161,30 @@ class _WatchedStream:
         self.partition = partition
         self.stream = stream
         self.groups: dict[tuple[int, WatchOptions], _PositionGroup] = {}
-        self.places: set[WatchPosition] = set()  # all of them, also those whose watchers are not ready
+        self.places: set[WatchPosition] = set()  # including those whose watchers are not ready
         self.moved = False
         self.scheduled = False
-        self.page_delivery = 0  # pages being handed out
+        self.page_delivery = 0  # pages being delivered
 
     def changed(self) -> None:
-        """Something became visible, or the stream is gone. Runs in the middle of a commit."""
+        """Records became readable, or the stream was deleted. Runs in the middle of a commit."""
         self.moved = True
         self.watching.schedule(self)
 
 
 class _PageDelivery:
-    """A page on its way to the members of a group, some of them each turn of the loop."""
+    """A page that is being delivered to the members of a group, some per iteration of the loop."""
 
-    __slots__ = ("feed", "places", "watch_options", "watch_page")
+    __slots__ = ("places", "watch_options", "watch_page", "watched")
 
     def __init__(
         self,
-        feed: _WatchedStream,
+        watched: _WatchedStream,
         watch_page: WatchPage,
         watch_options: WatchOptions,
         places: list[WatchPosition],
     ) -> None:
-        self.feed = feed
+        self.watched = watched
         self.watch_page = watch_page
         self.watch_options = watch_options
         self.places = places
@@ -194,7 +198,7 @@ class WatchService:
         self.diffs = diffs
         self._routers = routers
         self._activity = activity
-        self._feeds: dict[int, _WatchedStream] = {}  # by stream
+        self._watched: dict[int, _WatchedStream] = {}  # by stream
         self._scheduled: deque[_WatchedStream] = deque()
         self._due: deque[_PositionGroup] = deque()  # waiting for their turn to read
         self._reads: set[asyncio.Task[None]] = set()  # those that need a file
@@ -203,71 +207,71 @@ class WatchService:
 
     @property
     def places(self) -> int:
-        return sum(len(feed.places) for feed in self._feeds.values())
+        return sum(len(watched.places) for watched in self._watched.values())
 
-    # Coming and going
+    # Enter and leave
 
     def enter(
         self, watcher: Watcher, topic: Topic, from_seq: int, watch_options: WatchOptions, partition: int = 0
     ) -> WatchPosition:
-        """Watch a topic from behind `from_seq` on. Raises PartitionNotFound."""
+        """Watch a topic after `from_seq`. Raises PartitionNotFound."""
         stream = stream_of(topic, partition)
-        feed = self._feeds.get(stream)
-        if feed is None:
-            feed = self._feeds[stream] = _WatchedStream(self, topic, partition, stream)
-            self._streams.watch((stream,), feed)
-        place = WatchPosition(watcher, topic.name, feed, from_seq, watch_options)
-        feed.places.add(place)
+        watched = self._watched.get(stream)
+        if watched is None:
+            watched = self._watched[stream] = _WatchedStream(self, topic, partition, stream)
+            self._streams.watch((stream,), watched)
+        place = WatchPosition(watcher, topic.name, watched, from_seq, watch_options)
+        watched.places.add(place)
         self._join(place)
         return place
 
     def leave(self, place: WatchPosition) -> None:
-        """Watch no more. Doing it twice does nothing."""
+        """Stop watching. Idempotent."""
         if not place.live:
             return
         place.live = False
-        feed = place.feed
-        feed.places.discard(place)
+        watched = place.watched
+        watched.places.discard(place)
         self._part(place)
-        if not feed.places:
-            self._drop(feed)
+        if not watched.places:
+            self._drop(watched)
 
     def resume(self, places: Iterable[WatchPosition]) -> None:
-        """The watcher of these places is ready again."""
+        """The watcher of these positions is ready again."""
         for place in places:
             if place.live and place.group is None:
                 self._join(place)
 
     async def close(self) -> None:
-        """Read nothing more. Watchers are told by whoever owns them."""
-        for feed in list(self._feeds.values()):
-            self._drop(feed)
+        """Stop reading. The owners of watchers close them."""
+        for watched in list(self._watched.values()):
+            self._drop(watched)
         self._due.clear()
         self._page_deliveries.clear()
         for task in self._reads:
             task.cancel()
         await asyncio.gather(*self._reads, return_exceptions=True)
 
-    def _drop(self, feed: _WatchedStream) -> None:
-        self._streams.unwatch((feed.stream,), feed)
-        self._feeds.pop(feed.stream, None)
+    def _drop(self, watched: _WatchedStream) -> None:
+        self._streams.unwatch((watched.stream,), watched)
+        self._watched.pop(watched.stream, None)
 
     # Groups
 
     def _join(self, place: WatchPosition) -> None:
-        """Read for it in the next turn, unless nothing is new."""
-        feed = place.feed
-        place.group = group = self._group(feed, place.cursor, place.watch_options)
+        """Read for it in the next turn, unless there is nothing new."""
+        watched = place.watched
+        place.group = group = self._group(watched, place.cursor, place.watch_options)
         group.places.add(place)
-        if not (group.due or (place.tailing and place.cursor == self._end(feed))):
+        if not (group.due or (place.tailing and place.cursor == self._end(watched))):
             group.due = True
-            self.schedule(feed)
+            self.schedule(watched)
 
     @staticmethod
-    def _group(feed: _WatchedStream, cursor: int, watch_options: WatchOptions) -> _PositionGroup:
-        group = feed.groups.get((cursor, watch_options))
+    def _group(watched: _WatchedStream, cursor: int, watch_options: WatchOptions) -> _PositionGroup:
+        group = watched.groups.get((cursor, watch_options))
         if group is None:
-            group = feed.groups[cursor, watch_options] = _PositionGroup(feed, cursor, watch_options)
+            group = watched.groups[cursor, watch_options] = _PositionGroup(watched, cursor, watch_options)
         return group
 
     def _part(self, place: WatchPosition) -> None:
@@ -277,22 +281,22 @@ class WatchService:
         place.group = None
         group.places.discard(place)
         if not group.places and not group.reading:
-            place.feed.groups.pop((group.cursor, group.watch_options), None)
+            place.watched.groups.pop((group.cursor, group.watch_options), None)
 
-    def _end(self, feed: _WatchedStream) -> int:
-        """The visible end; a stream that is gone has none, which no cursor equals."""
+    def _end(self, watched: _WatchedStream) -> int:
+        """The high watermark; for a deleted stream, a value that no cursor equals."""
         try:
-            return self._streams.bounds(feed.stream)[1]
+            return self._streams.bounds(watched.stream)[1]
         except NotFound:
             return -1
 
-    # Turns: at most one of the loop's iterations runs between a change and its reads
+    # Turns: at most one iteration of the loop is between a change and its reads
 
-    def schedule(self, feed: _WatchedStream) -> None:
-        """Look at the feed in the next turn."""
-        if not feed.scheduled:
-            feed.scheduled = True
-            self._scheduled.append(feed)
+    def schedule(self, watched: _WatchedStream) -> None:
+        """Check the stream in the next turn."""
+        if not watched.scheduled:
+            watched.scheduled = True
+            self._scheduled.append(watched)
             self._want_turn()
 
     def _want_turn(self) -> None:
@@ -305,49 +309,49 @@ class WatchService:
         try:
             self._hand_out()
             for _ in range(len(self._scheduled)):
-                feed = self._scheduled.popleft()
-                feed.scheduled = False
-                if feed.places:
-                    self._read_stream(feed)
+                watched = self._scheduled.popleft()
+                watched.scheduled = False
+                if watched.places:
+                    self._read_stream(watched)
             self._read_due()
-        finally:  # whatever went wrong for one, the others are waiting
+        finally:  # a failure of one must not stop the others
             if self._page_deliveries or self._scheduled:
                 self._want_turn()
 
-    def _read_stream(self, feed: _WatchedStream) -> None:
-        if self._end(feed) < 0:
-            self._topic_deleted(feed)
+    def _read_stream(self, watched: _WatchedStream) -> None:
+        if self._end(watched) < 0:
+            self._topic_deleted(watched)
             return
-        if feed.page_delivery:
-            # Those who have their page already wait for the others, so that all of them go on together.
+        if watched.page_delivery:
+            # Watchers that already have their page wait for the others, so that all continue together.
             return
-        groups = feed.groups.values()
-        if feed.moved:
-            feed.moved = False
+        groups = watched.groups.values()
+        if watched.moved:
+            watched.moved = False
             for group in groups:
                 group.due = True
         for group in groups:
             if group.due and not group.reading:
                 group.reading = True
-                # Those who only want what is new do not stand in line behind those with much to catch up.
+                # Watchers at the end do not wait behind those with a large lag.
                 if any(place.tailing for place in group.places):
                     self._due.appendleft(group)
                 else:
                     self._due.append(group)
 
-    def _topic_deleted(self, feed: _WatchedStream) -> None:
-        """The topic was deleted: tell everyone who watched it."""
-        self._drop(feed)
-        for place in list(feed.places):
+    def _topic_deleted(self, watched: _WatchedStream) -> None:
+        """The topic was deleted: tell its watchers."""
+        self._drop(watched)
+        for place in list(watched.places):
             place.live = False
             place.watcher.lose(place)
-        feed.places.clear()
-        feed.groups.clear()
+        watched.places.clear()
+        watched.groups.clear()
 
     # Reading
 
     def _read_due(self) -> None:
-        while self._due and len(self._reads) + len(self._page_deliveries) < limits.WATCH_PAGES_MAX:
+        while self._due and len(self._reads) + len(self._page_deliveries) < WATCH_PAGES_MAX:
             group = self._due.popleft()
             group.due = False
             if not group.places:
@@ -363,11 +367,11 @@ class WatchService:
         self._want_turn()
 
     async def _read(self, group: _PositionGroup) -> None:
-        feed = group.feed
-        topic = self._streams.get_by_id(feed.topic_id)
+        watched = group.watched
+        topic = self._streams.get_by_id(watched.topic_id)
         if topic is None:
             self._retire(group)
-            self.schedule(feed)
+            self.schedule(watched)
             return
         try:
             if any(place.first for place in group.places):
@@ -378,46 +382,46 @@ class WatchService:
                 group.watch_options.max_bytes,
                 group.watch_options.nodes,
             )
-            page = await self.diffs.read(topic, wanted, feed.partition)
-            if page.bytes > limits.WATCH_RECORD_BYTES_MAX:
+            page = await self.diffs.read(topic, wanted, watched.partition)
+            if page.bytes > WATCH_RECORD_BYTES_MAX:
                 raise TooLarge(
-                    f"the record {page.next_from_seq} of topic {topic.name!r} has {page.bytes} bytes: live "
-                    f"streams carry up to {limits.WATCH_RECORD_BYTES_MAX}; read it with a diff, and watch from there"
+                    f"the record {page.next_from_seq} has {page.bytes} bytes: live streams carry up to "
+                    f"{WATCH_RECORD_BYTES_MAX}; read it with a diff, and watch from there"
                 )
         except NotFound:
             self._retire(group)
-            self.schedule(feed)  # which finds that it is gone
-        except Exception as error:  # noqa: BLE001 - handed on to every member
+            self.schedule(watched)  # which finds that it is deleted
+        except Exception as error:  # noqa: BLE001 - passed to every member
             self._fail(group, error)
         else:
             self._activity.read(topic.topic_id)
-            partition = feed.partition if len(topic.streams) > 1 else None
-            watch_page = WatchPage(feed.name, partition, group.cursor, page)
+            partition = watched.partition if len(topic.streams) > 1 else None
+            watch_page = WatchPage(watched.name, partition, group.cursor, page)
             self._page_deliveries.append(
-                _PageDelivery(feed, watch_page, group.watch_options, self._retire(group))
+                _PageDelivery(watched, watch_page, group.watch_options, self._retire(group))
             )
-            feed.page_delivery += 1
+            watched.page_delivery += 1
             self._want_turn()
 
     def _retire(self, group: _PositionGroup) -> list[WatchPosition]:
-        """Dissolve a group. Its members count as being in it until they get their page and join another."""
-        group.feed.groups.pop((group.cursor, group.watch_options), None)
+        """Dissolve a group. Its members belong to it until they get their page and join another group."""
+        group.watched.groups.pop((group.cursor, group.watch_options), None)
         places = list(group.places)
         group.places.clear()
         return places
 
     def _fail(self, group: _PositionGroup, error: Exception) -> None:
         if not isinstance(error, Closed):
-            _log.error("a watched topic cannot be read", topic=group.feed.name, error=repr(error))
+            _log.error("cannot read watched topic", topic=group.watched.name, error=repr(error))
         for place in self._retire(group):
             self.leave(place)
             place.watcher.fail(place, error)
 
-    # Handing out
+    # Delivery
 
     def _hand_out(self) -> None:
-        """Give a bounded number of watchers their page: others on this loop want their turn as well."""
-        room = limits.WATCH_HANDED_PER_TURN
+        """Deliver pages to a bounded number of watchers, so that other tasks of the loop can run."""
+        room = WATCH_HANDED_PER_TURN
         while self._page_deliveries and room > 0:
             page_delivery = self._page_deliveries[0]
             given = page_delivery.places[-room:]
@@ -432,29 +436,29 @@ class WatchService:
             if page_delivery.places:
                 return
             self._page_deliveries.popleft()
-            page_delivery.feed.page_delivery -= 1
-            if not page_delivery.feed.page_delivery:
-                self.schedule(page_delivery.feed)
+            page_delivery.watched.page_delivery -= 1
+            if not page_delivery.watched.page_delivery:
+                self.schedule(page_delivery.watched)
 
     def _deliver_page(
         self, places: list[WatchPosition], watch_page: WatchPage, watcher_group: WatcherGroup | None
     ) -> list[WatchPosition]:
-        """Give watchers their page. Returns those that are ready for the next."""
+        """Deliver a page to watchers. Returns those that are ready for the next."""
         told: list[WatchPosition] = []
         if watcher_group is not None:
             try:
                 told, places = watcher_group.tell(places, watch_page)
-            except Exception as error:  # noqa: BLE001 - other groups must not wait for ever
+            except Exception as error:  # noqa: BLE001 - a failure must not block other groups
                 for place in places:
                     self._give_up(place, error)
                 return []
         for place in places:
             if not (place.live and place.send_buffer.ready):
-                place.group = None  # it reads again from where it stands, once it is ready
+                place.group = None  # it continues at its position once it is ready
                 continue
             try:
                 place.watcher.take(place, watch_page)
-            except Exception as error:  # noqa: BLE001 - one watcher's trouble must not be that of the others
+            except Exception as error:  # noqa: BLE001 - one watcher's failure must not affect the others
                 self._give_up(place, error)
             else:
                 told.append(place)
@@ -470,29 +474,29 @@ class WatchService:
         return ready
 
     def _give_up(self, place: WatchPosition, error: Exception) -> None:
-        _log.error("a watcher failed", topic=place.topic, error=repr(error))
+        _log.error("watcher failed", topic=place.topic, error=repr(error))
         self.leave(place)
         place.watcher.fail(place, error)
 
     def _wait_for_next(self, page_delivery: _PageDelivery, places: list[WatchPosition]) -> None:
-        """Have those who got the page wait together for the next."""
-        feed, watch_page = page_delivery.feed, page_delivery.watch_page
+        """Let the watchers that got the page wait together for the next."""
+        watched, watch_page = page_delivery.watched, page_delivery.watch_page
         places = [place for place in places if place.live]
         if not places:
             return
         cursor = watch_page.page.next_from_seq
-        group = self._group(feed, cursor, page_delivery.watch_options)
+        group = self._group(watched, cursor, page_delivery.watch_options)
         group.places.update(places)
         for place in places:
             place.group = group
         stuck = cursor == watch_page.read_from and not watch_page.caught_up
-        if not (group.due or stuck or (watch_page.caught_up and cursor == self._end(feed))):
+        if not (group.due or stuck or (watch_page.caught_up and cursor == self._end(watched))):
             group.due = True
-            self.schedule(feed)
+            self.schedule(watched)
 
 
 def _behind_gap(cursor: int, page: DiffPage) -> int:
-    """Where a reader stands that was told of the page's gap, if there is one."""
+    """The position after the page's gap, if there is one."""
     gap = page.tombstone
     if gap is None:
         return cursor

@@ -1,4 +1,4 @@
-"""Watch sessions: what a watcher asked for and how far it got, kept while it is away for a short time."""
+"""Watch sessions: the request and progress of a watcher, kept while it is disconnected for a short time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from mainstem import limits
 from mainstem.broker.watch import WatchOptions
 from mainstem.errors import Throttled
-from mainstem.ports.clock import Clock, Random
+from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _ID_BYTES = 16
 
@@ -18,14 +18,14 @@ class SessionReader(Protocol):
     """A connection that reads a session."""
 
     def save(self) -> None:
-        """Note in the session how far it got."""
+        """Store its progress in the session."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class WatchSession:
     wid: str
-    owner: bytes  # who made it, and who alone may use it
+    owner: bytes  # its creator, who alone may use it
     cursors: dict[str, int]  # by topic: the last sequence number sent, as of the last save
     partitions: dict[str, int]  # of the topics that are not watched at partition 0
     watch_options: WatchOptions
@@ -36,13 +36,13 @@ class WatchSession:
     include_trace: bool
     holder: str = ""  # whom it counts for
     connections: int = field(default=0)
-    idle_since: float = field(default=0.0)  # on the clock's monotonic seconds, while nobody is connected
-    readers: dict[SessionReader, None] = field(default_factory=dict)  # those that move, the newest last
+    idle_since: float = field(default=0.0)  # monotonic seconds, while no reader is connected
+    readers: dict[SessionReader, None] = field(default_factory=dict)  # connected readers, the newest last
 
     def rewind(self, cursors: dict[str, int]) -> None:
-        """Go back to where the client says it is, never ahead: what it names may not have been sent."""
+        """Go back to the client's position, never forward: records up to it may not have been sent."""
         for newest in reversed(self.readers):
-            newest.save()  # of several, the one that its client most likely comes back for
+            newest.save()  # the reader that the client most likely resumes
             break
         for topic, cursor in cursors.items():
             if topic in self.cursors:
@@ -50,11 +50,12 @@ class WatchSession:
 
 
 class WatchSessions:
-    """Every session by its id. Those that idle too long go; looking for them costs nothing that grows."""
+    """Every session by its id. Sessions that are idle for too long are removed, in constant time per call."""
 
-    def __init__(self, clock: Clock, random: Random, sessions_max: int) -> None:
+    def __init__(self, clock: Clock, sessions_max: int, random: Random | None = None) -> None:
         self._clock = clock
-        self._random = random
+        # Without API keys, the id alone gives access to a session: it must not be guessable.
+        self._random = random or SystemRandom()
         self._max = sessions_max  # 0 = unlimited
         self._sessions: dict[str, WatchSession] = {}
         self._idle: dict[str, WatchSession] = {}  # longest first
@@ -65,14 +66,14 @@ class WatchSessions:
         return len(self._sessions)
 
     def check_room(self, holder: str = "") -> None:
-        """Raises Throttled if one more session is too many.
+        """Raises Throttled if the limit is reached.
 
         Where a client with more sessions than the holder has one that nobody reads, that one makes room."""
         if self._max and len(self) >= self._max and not self._make_room(holder):
             raise Throttled(
                 "max_watch_sessions",
                 self._max,
-                f"there are {self._max} watch sessions, the most this server keeps",
+                f"there are {self._max} watch sessions, the maximum of this server",
             )
 
     def create(
@@ -115,7 +116,7 @@ class WatchSessions:
         return self._sessions.get(wid)
 
     def connect(self, session: WatchSession) -> None:
-        """Somebody reads it: it stays as long as they do."""
+        """A reader connected: the session stays while it reads."""
         session.connections += 1
         self._idle.pop(session.wid, None)
 
@@ -125,7 +126,7 @@ class WatchSessions:
             self._rest(session)
 
     def remove(self, session: WatchSession) -> None:
-        """Nothing is left of what it watched."""
+        """Remove a session whose topics are all deleted."""
         if self._sessions.pop(session.wid, None) is not None:
             self._held[session.holder] -= 1
             if not self._held[session.holder]:

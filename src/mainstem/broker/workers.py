@@ -1,4 +1,4 @@
-"""A worker on a standing connection: holds some jobs at a time, and gives them back when it leaves."""
+"""A worker on a long-lived connection: holds a bounded number of jobs, and returns them when it disconnects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobWorker:
         self._limit = limit
         self._lease_ms = lease_ms
         self._partition = partition
-        self._held: dict[int, int] = {}  # offset → token, of jobs handed over that may still be leased
+        self._held: dict[int, int] = {}  # offset → token, of delivered jobs that may still be leased
         self._claiming: asyncio.Task[Claims] | None = None
         self._wake_signal = queues.wake_signal(name, partition)
 
@@ -40,14 +40,14 @@ class JobWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._wake_signal.leave()
-        # If the queue or the log is gone, so are the leases, or they will be soon.
+        # If the queue or the log is closed, the leases end anyway.
         with contextlib.suppress(MainstemError):
             await self._give_back()
 
     async def jobs(self) -> list[ClaimedJob]:
-        """The next jobs: at least one, as soon as there is one and the worker has room for it.
+        """The next jobs: at least one, as soon as a job is available and the worker has room for it.
 
-        Raises TopicNotFound once the queue is gone."""
+        Raises TopicNotFound if the queue is deleted."""
         while True:
             rings = self._wake_signal.rings
             self._held = self._still_held()
@@ -64,7 +64,7 @@ class JobWorker:
                 self._name, self._node, limit=room, lease_ms=self._lease_ms, partition=self._partition
             )
         )
-        # Shielded: a claim that nobody waits for any more is still granted, and must be given back.
+        # Shielded: a cancelled claim is still granted, and its jobs must be returned.
         claims = await asyncio.shield(self._claiming)
         self._claiming = None
         self._hold(claims)

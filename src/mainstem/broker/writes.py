@@ -1,4 +1,4 @@
-"""Writes that may create their topic: all records of one as one batch, at one time, or nothing."""
+"""Writes that may create their topic: one batch with one timestamp, all or nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainstem.broker.append import AppendRequest, Appends, check_size, promise, 
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.service import TopicService
-from mainstem.errors import InvalidBatch, NotFound, Throttled, TooLarge, TopicExists, TopicNotFound
+from mainstem.errors import InvalidBatch, NotFound, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
@@ -27,7 +27,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(slots=True)
 class NewRecords:
-    """What to append. A record's size is that of its value and of its "meta" header."""
+    """Records to append. A record's size is that of its value and of its "meta" header."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
@@ -40,8 +40,8 @@ class WriteOutcome(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
     timestamp_ms: int
     created: bool  # this write created the topic
-    duplicate: bool  # an earlier write with the same idempotency key; base and count are of that one
-    fsync: bool  # the answer waited for an fsync
+    duplicate: bool  # a retry of an earlier write, whose base and count these are
+    fsync: bool  # the write waited for an fsync
 
     @property
     def head_seq(self) -> int:
@@ -57,15 +57,12 @@ class WriteService:
         streams: StreamService,
         topics: TopicService,
         appends: Appends,
-        *,
-        total_bytes_max: int,
     ) -> None:
         self._log = log
         self._clock = clock
         self._streams = streams
         self._topics = topics
         self._appends = appends
-        self._total_bytes_max = total_bytes_max  # 0: unlimited
 
     async def write(
         self,
@@ -77,8 +74,8 @@ class WriteService:
         create: bool | None = None,
         config: Callable[[], TopicConfig],
     ) -> WriteOutcome:
-        """Append records, or one RecordBatch v2. An absent topic is created with `config`, unless `create` or its
-        auto_create forbids.
+        """Append records, or one RecordBatch v2. Creates a missing topic with `config`, unless `create` or its
+        auto_create forbids it.
 
         Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
@@ -124,7 +121,7 @@ class WriteService:
             raise TopicNotFound(topic.name) from None
         count = facts.count
         if duplicate:
-            # The retry may hold another number of records than the write it repeats.
+            # The retry may have a different number of records than the first attempt.
             count = self._log.streams.of(stream).keyed_count(stream, facts, base) or count
         return WriteOutcome(
             base, count, facts.max_timestamp, created, duplicate, topic.config.durability == "fsync"
@@ -133,8 +130,6 @@ class WriteService:
     async def _of_values(self, topic: Topic, stream: int, records: NewRecords) -> AppendRequest:
         config = topic.config
         size = sum(records.sizes)
-        if self._total_bytes_max:
-            self._check_total(size)
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             await self._check_cap(topic, stream, len(records.values), size)
         now = self._clock.now_ms()
@@ -150,24 +145,17 @@ class WriteService:
         check_size(batch, config)
         facts = check_slice(memoryview(batch), batch_bytes_max=config.max_message_bytes)
         if facts.batches != 1 or facts.control or facts.transactional or facts.producer != -1:
-            raise InvalidBatch("send one batch of plain records: its producer's fields are -1")
+            raise InvalidBatch("send one batch of plain records, with producer fields of -1")
         if config.timestamp_type == "LogAppendTime":
             now = self._clock.now_ms()
             batch = bytearray(with_append_time(memoryview(batch), now))
             facts = facts._replace(max_timestamp=now)
-        # Decoded even if no rows are needed: anybody may have sent it, and what is stored must be readable.
+        # Decoded even if no rows are needed: the batch is untrusted, and stored batches must be readable.
         if len(batch) > limits.RENDERED_ON_LOOP_BYTES_MAX:
             rows, size = await asyncio.to_thread(sized, batch)
         else:
             rows, size = sized(batch)
         return AppendRequest(stream, batch, facts, size, rows if config.tracked else b"")
-
-    def _check_total(self, size: int) -> None:
-        bound = self._total_bytes_max
-        if self._log.ledger.streams.total_bytes() + size > bound:
-            raise Throttled(
-                "max_total_bytes", bound, f"the server holds up to {bound} bytes of records: delete some"
-            )
 
     async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:
         """Raises TooLarge for what can never fit a topic that rejects; removes expired records to make room."""

@@ -23,8 +23,7 @@ import msgspec
 from crc32c import crc32c
 
 from mainstem.errors import InvalidInput, LedgerDiverged, LogDamaged
-from mainstem.ledger.appends import SLICE_KEYED, AppendRun
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import SLICE_KEYED, AppendRun, Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
 from mainstem.log.read.extents import SealedExtents

@@ -56,7 +56,7 @@ class DirectoryStore:
     async def create(self, name: str, partitions: int, settings: Mapping[str, str], exist_ok: bool) -> None:
         from mainstem.broker.topics.configs import parse
 
-        config = parse(settings, self._broker.options.default_config)
+        config = parse(settings, self._broker.namespaces.default_config(name))
         await self._broker.create_topic(name, partitions=partitions, config=config, exist_ok=exist_ok)
 
     async def topics(self, prefix: str) -> list[TopicLine]:

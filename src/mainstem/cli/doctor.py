@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from mainstem.errors import InvalidInput, MainstemError, Unauthorized, Unreachab
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
-    from mainstem.client.transport import ServerResponse
+    from mainstem.client.transport import ServerResponse, Transport
 
 _SKEW_S_MAX = 2.0
 _ANSWER_S = 5.0
@@ -71,16 +72,17 @@ def _server(target: Target) -> Iterator[Finding]:
         yield Finding("problem", about, str(wrong), "correct --url")
         return
 
-    async def ask() -> tuple[ServerResponse, float]:
+    async def ask() -> tuple[ServerResponse, float, dict[str, object]]:
         try:
             began = time.time()
             answer = await transport.send("GET", "/v0/health")
-            return answer, (began + time.time()) / 2
+            asked_at = (began + time.time()) / 2
+            return answer, asked_at, await _metrics(transport)
         finally:
             await transport.close()
 
     try:
-        answer, asked_at = asyncio.run(ask())
+        answer, asked_at, metrics = asyncio.run(ask())
     except Unreachable as silent:
         advice = "start it with `mainstem serve`, or correct --url"
         yield Finding("problem" if named else "note", about, str(silent), advice)
@@ -91,6 +93,17 @@ def _server(target: Target) -> Iterator[Finding]:
     else:
         yield from _health(transport.url, answer)
         yield from _clock(answer, asked_at)
+        yield from doctor_checks.server_state(metrics)
+
+
+async def _metrics(transport: Transport) -> dict[str, object]:
+    """The metrics of the server; none if the key may not read them, or it is another program."""
+    try:
+        answer = await transport.send("GET", "/v0/metrics", headers={"accept": "application/json"})
+        found = json.loads(answer.body)
+    except (MainstemError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _health(url: str, answer: ServerResponse) -> Iterator[Finding]:

@@ -75,7 +75,11 @@ def _owner(directory: Path) -> str | None:
     with block_owner(directory) as still:
         if still:
             return None
-    return (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip() or "of another user"
+    try:
+        owner = (directory / LOCK).read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        owner = ""  # deleted, but the directory is locked too
+    return owner or "of another user"
 
 
 def disk(directory: Path) -> Iterator[Finding]:
@@ -97,7 +101,11 @@ def disk(directory: Path) -> Iterator[Finding]:
 
 def ports(config: Config) -> Iterator[Finding]:
     """Check whether the addresses of the doors are free, and which process uses them."""
-    for door, address in (("http", config.http), ("text", config.text), ("kafka", config.kafka)):
+    for door, address in (
+        ("http", config.http),
+        ("text", config.text),
+        *(("kafka", listener) for listener in config.kafka or (None,)),
+    ):
         about = f"{door} door"
         if address is None:
             yield Finding("note", about, "disabled")
@@ -120,7 +128,7 @@ def ports(config: Config) -> Iterator[Finding]:
 def advertised(config: Config) -> Iterator[Finding]:
     """Check that the advertised address works."""
     about = "advertised address"
-    address = config.kafka_advertise or _advertised_for_wildcard(config.kafka)
+    address = config.kafka_advertise or _advertised_for_wildcard(config.kafka[0] if config.kafka else None)
     if address is None:
         return
     advice = "set --kafka-advertise HOST:PORT to the address that clients use for this machine"
@@ -131,7 +139,7 @@ def advertised(config: Config) -> Iterator[Finding]:
         return
     if listens(address):
         yield Finding("ok", about, f"{address} responds")
-    elif config.kafka is not None and config.kafka.port and listens(config.kafka):
+    elif any(listener.port and listens(listener) for listener in config.kafka):
         yield Finding("problem", about, f"the Kafka door is up, but {address} does not respond", advice)
     else:
         yield Finding(
@@ -147,6 +155,44 @@ def _advertised_for_wildcard(kafka: Address | None) -> Address | None:
     if kafka is None or kafka.host not in ("0.0.0.0", "::"):
         return None
     return Address(socket.gethostname(), kafka.port)
+
+
+def server_state(metrics: dict[str, object]) -> Iterator[Finding]:
+    """Check what the metrics of a running server say about its log."""
+    files = _number(metrics, "mainstem_repacked_files_missing")
+    if files:
+        yield Finding(
+            "problem", "records", f"{files:.0f} repacked files are missing", "restore them from a backup"
+        )
+    missing = _number(metrics, "mainstem_records_missing")
+    if missing:
+        yield Finding(
+            "problem",
+            "records",
+            f"{missing:.0f} records are missing, because log files are missing",
+            "restore the files from a backup and restart, or accept the loss with `mainstem serve --accept-missing`",
+        )
+    ahead = _number(metrics, "mainstem_clock_ahead_ms") or 0
+    if ahead > limits.CLOCK_STEP_MS_MAX:
+        yield Finding(
+            "problem",
+            "server clock",
+            f"the server's clock or ledger time is {ahead / 1000:.0f} s ahead",
+            "correct the system clock with NTP; if it is right, restart the server to accept it",
+        )
+    if _number(metrics, "mainstem_writable") == 0:
+        yield Finding(
+            "problem",
+            "writes",
+            "the server rejects writes",
+            "see its log and `mainstem_write_refusals_total`: free disk space, raise the limit of open files, "
+            "or repair the disk and restart",
+        )
+
+
+def _number(metrics: dict[str, object], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def java() -> Iterator[Finding]:

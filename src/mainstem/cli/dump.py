@@ -237,7 +237,7 @@ def _repacked(item: Item) -> str:
     line = f"repacked file: {item['bytes']:,} bytes"
     if "first" in item:
         line += (
-            f", replaces segments {item['first']} to {item['end'] - 1} of log {item['log']}… with its round"
+            f", replaces segments {item['first']} to {item['end'] - 1} of log {item['log']}… with its repack"
         )
     return line
 

@@ -44,7 +44,7 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
     Runs until SIGINT or SIGTERM, and waits for an unreachable server. Several drivers may run at once. The driver sends
     the key in MAINSTEM_API_KEY to a server that requires one.
     """
-    from mainstem.spark.driver_process import run_driver
+    from mainstem.spark.driver.process import run_driver
 
     driver_status = run_driver(url, once=once, topics=topics, lease_ms=lease_ms)
     failing = driver_status.failing()

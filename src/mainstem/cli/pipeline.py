@@ -80,7 +80,7 @@ def run(
     from mainstem.spark.pipelines.query_progress import QueryLines, stopped_by_signals, watch
     from mainstem.spark.pipelines.reporting import PipelineReporter
     from mainstem.spark.pipelines.running import PipelineRun, PipelineSettings
-    from mainstem.spark.range_options import bound
+    from mainstem.spark.source.range_options import bound
 
     declared = load(file)
     for text in snapshots:

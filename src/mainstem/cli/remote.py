@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.cli.records import InputRecord
 from mainstem.cli.store import PartitionLine, ReadRecord, TopicDetails, TopicLine
-from mainstem.errors import GroupNotFound, TopicExists, Unavailable, Unreachable
+from mainstem.errors import GroupNotFound, InvalidBatch, TooLarge, TopicExists, Unavailable, Unreachable
 
 if TYPE_CHECKING:
     from mainstem.client.asynchronous import AsyncClient
@@ -127,7 +127,11 @@ class ServerStore:
     async def read(self, name: str, partition: int, offset: int) -> tuple[Sequence[ReadRecord], int]:
         while True:
             page = await self._client.batches(name, offset=offset, partition=partition)
-            records = list(page.records())
+            try:
+                records = list(page.records())
+            except (InvalidBatch, TooLarge):
+                page = page.decodable()
+                records = list(page.records())
             if records or page.at_end:
                 return records, page.next_offset if records else offset
             offset = page.next_offset  # all records of the page were deleted

@@ -48,8 +48,8 @@ def replay(
     from mainstem.client.broker import BrokerClient
     from mainstem.errors import InvalidInput
     from mainstem.spark.pipelines.query_progress import QueryLines
-    from mainstem.spark.range_options import topic_bound
     from mainstem.spark.session import open_session
+    from mainstem.spark.source.range_options import topic_bound
 
     if through is None and into == topic:
         raise InvalidInput(f"topic {topic!r} cannot be replayed into itself")

@@ -42,8 +42,8 @@ def sql(
     A plain name is the current state of a topic; a name with a namespace (default.orders) is a table. Put names with
     characters other than letters, digits and _ in backticks.
     """
+    from mainstem.spark.pipelines.views import TopicViews
     from mainstem.spark.session import open_session
-    from mainstem.spark.views import TopicViews
 
     columns = dict(_schema(one) for one in schemas)
     address, key = server(url, api_key)

@@ -65,7 +65,7 @@ def show(server: Server, topic: str, as_json: bool) -> None:
 def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
     """Update the Delta tables of TOPICs, or all Delta tables.
 
-    `mainstem lake run` does this in every round. This command does it once, and needs no Spark.
+    `mainstem lake run` does this continuously. This command does it once, and does not need Spark.
     """
     from mainstem.client.broker import BrokerClient
 
@@ -78,7 +78,7 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
             )
         chosen = [work for work in works if not topics or work.topic in topics]
         try:
-            from mainstem.lake.delta import deliver as deliver_all
+            from mainstem.tables.publishing.delta import deliver as deliver_all
         except ImportError:
             raise MainstemError(
                 "Delta tables need more packages: run pip install 'mainstem[spark]'"

@@ -79,7 +79,7 @@ def _records(events: list[Event]) -> list[ConsumerRecord]:
         if isinstance(event, ConsumerRecord):
             records.append(event)
         elif isinstance(event, Gap):
-            lost = f"records {event.first_seq - 1} to {event.last_seq - 1} are gone ({event.reason})"
+            lost = f"records {event.first_seq - 1} to {event.last_seq - 1} are lost ({event.reason})"
             click.echo(f"warning: {event.topic}: {lost}", err=True)
         elif isinstance(event, TopicDeleted):
             click.echo(f"warning: {event.topic}: the topic was deleted", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 
@@ -23,8 +24,11 @@ _configs = click.option(
 
 
 @click.group()
-def topic() -> None:
+@click.option("-n", "--namespace", help="Namespace of the topics, on a server; else MAINSTEM_NAMESPACE.")
+def topic(namespace: str | None) -> None:
     """Create, list, describe, alter and delete topics."""
+    if namespace:
+        os.environ["MAINSTEM_NAMESPACE"] = namespace
 
 
 @topic.command()

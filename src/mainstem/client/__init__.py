@@ -1,4 +1,4 @@
-"""The Python client: of a server over HTTP, or with the log embedded in this process."""
+"""The Python client: for a server over HTTP, or with the log embedded in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the embedded log needs none of it.
+    # Imported on first use: the embedded log does not need it.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'mainstem.client' has no attribute {name!r}")

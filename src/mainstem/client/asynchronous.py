@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 
 from mainstem.client.groups import GroupCalls
+from mainstem.client.namespaces import NamespaceCalls
 from mainstem.client.queues import QueueCalls
+from mainstem.client.rates import RateCalls
 from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
+from mainstem.client.security import SecurityCalls
 from mainstem.client.server import ServerCalls
 from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
@@ -19,16 +22,19 @@ class AsyncClient(
     QueueCalls,
     RouterCalls,
     GroupCalls,
+    RateCalls,
     ServerCalls,
+    SecurityCalls,
+    NamespaceCalls,
 ):
-    """A server's topics, records, queues, routers and groups. The examples of its methods are those of
-    `mainstem.Client`; here they are awaited.
+    """A server's topics, records, queues, routers and groups. See `mainstem.Client` for examples of the methods;
+    here they are awaited.
 
-    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    `url`: of the server; default MAINSTEM_URL, then http://127.0.0.1:4000. `api_key`: default MAINSTEM_API_KEY.
+    `timeout`: the maximum seconds of a call, retries included. The client retries lost connections and busy
     servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
-    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
-    certificate of your own), or False to trust any.
+    keys. `verify`: the certificate file of the authority that signed the server's certificate, an `ssl.SSLContext`
+    (for a client certificate), or False to trust any server.
 
     Example:
         async with mainstem.AsyncClient() as client:
@@ -45,8 +51,11 @@ class AsyncClient(
         timeout: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
-        self._transport = Transport(url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify)
+        self._transport = Transport(
+            url, api_key=api_key, timeout_s=timeout, retries=retries, verify=verify, namespace=namespace
+        )
 
     @property
     def url(self) -> str:

@@ -1,9 +1,9 @@
-"""Record batches as they are stored, off the wire."""
+"""Record batches in their stored format, as the server sends them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mainstem.client.transport import ServerResponse
@@ -19,12 +19,12 @@ _HEADERS = ("mainstem-next-offset", "mainstem-start-offset", "mainstem-end-offse
 
 @dataclass(frozen=True, slots=True)
 class BatchPage:
-    """Whole batches; the first may begin before `offset`, what stands there is left out of records and table."""
+    """Whole batches. The first may begin before `offset`; `records` and `table` omit those records."""
 
     data: bytes
-    offset: int  # where it was asked to begin
-    next_offset: int  # where to read on
-    start: int  # first offset still there
+    offset: int  # the requested offset
+    next_offset: int  # where the next read continues
+    start: int  # start offset of the partition
     end: int  # the offset that the next record will have
 
     @property
@@ -32,13 +32,20 @@ class BatchPage:
         return self.next_offset >= self.end or self.next_offset <= self.offset
 
     def records(self) -> Iterator[StoredRecord]:
-        """One by one."""
+        """The records, one at a time. Raises InvalidBatch, TooLarge: see `decodable`."""
         from mainstem.records.decoding import decode_records
 
         return decode_records(self.data, self.offset)
 
+    def decodable(self) -> BatchPage:
+        """The page up to the first batch that cannot be decoded. Raises RecordsLost if that is the first one."""
+        from mainstem.records.undecodable import decodable
+
+        batches, reached = decodable([memoryview(self.data)], self.offset)
+        return replace(self, data=b"".join(batches), next_offset=reached)
+
     def table(self) -> pa.Table:
-        """As columns, which is much faster for many."""
+        """The records as columns, which is much faster for many records."""
         import pyarrow.compute as pc
 
         from mainstem.records.arrow import decode_slices, record_schema
@@ -50,9 +57,9 @@ class BatchPage:
 
 
 def page_of(answer: ServerResponse, offset: int) -> BatchPage:
-    """Raises ServerFault for an answer that is no page of batches."""
+    """Raises ServerFault if the response is not a page of batches."""
     try:
         next_offset, start, end = (int(answer.headers[name]) for name in _HEADERS)
     except (KeyError, ValueError):
-        raise ServerFault("the server's answer is no page of batches") from None
+        raise ServerFault("the server's response is not a page of batches") from None
     return BatchPage(answer.body, offset, next_offset, start, end)

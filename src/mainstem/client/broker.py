@@ -1,4 +1,4 @@
-"""The broker as jobs of the lake, Spark sources and sinks call it: over HTTP, from threads."""
+"""A broker client over HTTP for threads: lake tasks, Spark sources and sinks use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TIMEOUT_S = 60.0  # one call, including retries while a broker restarts
 
 
 class BrokerClient:
-    """Raises the errors that the broker answers with, and Unreachable if it does not answer. Thread-safe."""
+    """Raises the errors that the broker returns, and Unreachable if it does not respond. Thread-safe."""
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, *, timeout_s: float = TIMEOUT_S
@@ -65,14 +65,14 @@ class BrokerClient:
     def _call(self, route: Route[T], *names: str, body: object = None, query: Query | None = None) -> T:
         return self._thread.call(self._transport.call(route, *names, body=body, query=query))
 
-    # Jobs of the lake
+    # Lake tasks
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Take what is due, each stream's tasks under a lease."""
+        """Lease the tasks that are due, by stream."""
         return self._call(routes.POST_PLAN, body=request)
 
     def publish(self, publication: Publication) -> int:
-        """Returns the stream's frontier. Repeating it changes nothing. Raises StalePlan."""
+        """Returns the stream's frontier. Safe to retry. Raises StalePlan."""
         return self._call(routes.POST_PUBLISH, body=publication).frontier
 
     def extend(self, stream: int, token: int, lease_ms: int) -> int:
@@ -80,11 +80,11 @@ class BrokerClient:
         return self._call(routes.EXTEND_TASK, body=ExtendLeaseBody(stream, token, lease_ms)).deadline_ms
 
     def release(self, stream: int, token: int) -> None:
-        """Give a stream's tasks back."""
+        """Release a stream's tasks."""
         self._call(routes.RELEASE_TASK, body=ReleaseBody(stream, token))
 
     def collect(self) -> tuple[int, int]:
-        """Delete what nothing needs. Returns how many log objects, and how many files."""
+        """Delete garbage. Returns the number of WAL objects and of files were deleted."""
         collected = self._call(routes.POST_COLLECT)
         return collected.wal_objects, collected.files
 
@@ -93,21 +93,21 @@ class BrokerClient:
         self._call(routes.REPORT_DRIVER, body=report)
 
     def status(self) -> LakeStatus:
-        """How far every topic is."""
+        """The progress of every topic."""
         return self._call(routes.GET_LAKE_STATUS)
 
     # Tables
 
     def settle_tables(self) -> None:
-        """Have the broker create, widen and drop tables as the topics say."""
+        """Ask the broker to create, extend and drop tables to match the topics."""
         self._call(routes.SETTLE_TABLES)
 
     def tables(self) -> TableWorkPage:
-        """Every topic's tables, and what is left to publish of each."""
+        """Every topic's tables, and what each has left to publish."""
         return self._call(routes.GET_TABLE_WORK)
 
     def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns where the table's metadata is now. Raises TableChanged."""
+        """Returns the new location of the table's metadata. Raises TableChanged."""
         return self._call(routes.COMMIT_TABLE, body=commit).location
 
     # Topics
@@ -135,7 +135,7 @@ class BrokerClient:
         self._call(routes.PUT_TOPIC, topic, body=TopicConfigBody())
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Store how far a group has read, by topic and partition."""
+        """Commit a group's offsets, by topic and partition."""
         rows = [GroupPosition(topic, offset, partition) for (topic, partition), offset in offsets.items()]
         self._call(routes.COMMIT_OFFSETS, group, body=GroupPositionsBody(rows))
 
@@ -146,7 +146,7 @@ class BrokerClient:
     # Reading
 
     def sources(self, topic: str, partition: int, start: int, end: int) -> Sources:
-        """Where the committed records of a range are, without a lease."""
+        """The locations of the committed records of a range. No lease protects them."""
         return self._call(routes.POST_SOURCES, body=SourcesBody(topic, start, partition, end))
 
     def fetching(
@@ -165,7 +165,7 @@ class BrokerClient:
         return page_of(await self._transport.request(routes.GET_BATCHES, topic, query=query), offset)
 
     def probe_loss(self, topic: str, partition: int, offset: int) -> bool:
-        """Have the broker read at an offset. True if it finds there that records are lost."""
+        """Ask the broker to read at an offset. True if records are lost there."""
         try:
             self.fetching(topic, partition, offset, 1).result()
         except RecordsLost:
@@ -195,7 +195,7 @@ class BrokerClient:
         return self._call(routes.COMMIT_SINK, body=SinkCommitBody(query, run, batch, named, lasting))
 
     def extending(self, query: str, run: str, every_s: float) -> Future[None]:
-        """Extend the run's transactions every so often, until cancelled."""
+        """Extend the run's transactions every `every_s`, until cancelled."""
         return self._thread.submit(self._extend(SinkRunBody(query, run), every_s))
 
     async def _extend(self, body: SinkRunBody, every_s: float) -> None:
@@ -204,7 +204,7 @@ class BrokerClient:
             try:
                 await self._transport.call(routes.EXTEND_SINK, body=body)
             except Unavailable:
-                continue  # the next one may be in time; if none is, the commit fails
+                continue  # the next attempt may be in time; otherwise the commit fails
 
     def abort_batch(self, query: str, run: str) -> None:
         self._call(routes.ABORT_SINK, body=SinkRunBody(query, run))

@@ -1,4 +1,4 @@
-"""The place of an embedded log's reader in one partition."""
+"""The position of an embedded log's reader in one partition."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mainstem.client.loop import LoopThread
 from mainstem.client.reader import read_on
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 
-# Decoded in one go, so that reading one by one neither decodes nor waits for each. The bytes are the bound:
-# to leave out records of a fetched batch would mean fetching it again for them.
+# Records are decoded in bulk, so that a read of one record neither decodes nor waits. Only bytes limit it: to omit
+# records of a fetched batch would mean fetching the batch again.
 _AHEAD_BYTES = 256 * limits.KIB
 _AHEAD_RECORDS = limits.BATCH_RECORDS_MAX
 
@@ -21,8 +21,8 @@ _AHEAD_RECORDS = limits.BATCH_RECORDS_MAX
 class ReadCursor:
     """Where the next read starts, and the records read ahead of it. Thread-safe.
 
-    The directory belongs to this process, so the place in memory is the truth. The stored place follows it:
-    with every read (`persist_every` 1), or every so many."""
+    The directory belongs to this process, so the position in memory is authoritative. It is stored with every read
+    (`persist_every` 1), or every `persist_every` reads."""
 
     def __init__(
         self, thread: LoopThread, broker: Broker, topic: str, partition: int, persist_every: int
@@ -32,19 +32,19 @@ class ReadCursor:
         self._topic = topic
         self._partition = partition
         self._persist_every = persist_every
-        self._place = broker.committed(SHARED_CURSOR, topic, partition) or 0
+        self._position = broker.committed(SHARED_CURSOR, topic, partition) or 0
         self._unstored_reads = 0
         self._ahead: list[Record] = []
-        self._taken = 0  # records of `_ahead` that lie behind the place
-        self._turn = threading.Lock()  # a read and its step forward are one
+        self._taken = 0  # records of `_ahead` that are before the position
+        self._lock = threading.Lock()  # makes a read and its step forward atomic
 
     def read(self, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
-        """Values from the place on, at least one if there is any. With `checkpoint` the place moves past."""
-        with self._turn:
+        """Values from the position on, at least one if there is any. With `checkpoint` the position moves past them."""
+        with self._lock:
             try:
                 chosen = self._choose(max_records, max_bytes)
             except RecordsLost as lost:
-                if checkpoint:  # told once; the next read goes on behind the gap
+                if checkpoint:  # reported once; the next read continues after the gap
                     self._move(lost.end, 0, 1)
                     self._ahead, self._taken = [], 0
                 raise
@@ -54,9 +54,9 @@ class ReadCursor:
             return chosen
 
     async def store(self) -> None:
-        """Make the place durable. Only when nobody reads any more."""
+        """Make the position durable. Call it only when no reads are running."""
         if self._unstored_reads:
-            await self._broker.commit_offset(SHARED_CURSOR, self._topic, self._place, self._partition)
+            await self._broker.commit_offset(SHARED_CURSOR, self._topic, self._position, self._partition)
             self._unstored_reads = 0
 
     def _choose(self, max_records: int, max_bytes: int) -> list[bytes]:
@@ -65,7 +65,7 @@ class ReadCursor:
         index = self._taken
         while len(chosen) < max_records:
             if index == len(self._ahead):
-                # What was already found is given before a loss behind it is told.
+                # Return what was found, and report the loss after it on the next read.
                 if not self._read_ahead(max_bytes - size, quiet=bool(chosen)):
                     break
                 index = self._taken + len(chosen)
@@ -78,10 +78,10 @@ class ReadCursor:
         return chosen
 
     def _read_ahead(self, max_bytes: int, quiet: bool) -> bool:
-        """Drop what lies behind the place and add what comes next. False: nothing does."""
+        """Drop records before the position and add the next ones. False: there are none."""
         self._ahead = self._ahead[self._taken :]
         self._taken = 0
-        start = self._ahead[-1].offset + 1 if self._ahead else self._place
+        start = self._ahead[-1].offset + 1 if self._ahead else self._position
         try:
             records = self._thread.call(
                 read_on(
@@ -100,18 +100,20 @@ class ReadCursor:
         except OffsetOutOfRange as gone:
             if self._ahead or start >= gone.start:
                 return False
-            # Retention took what the place pointed at: the oldest record there is comes next.
-            self._place = gone.start
+            # Retention removed the record at the position: continue with the oldest one.
+            self._position = gone.start
             return self._read_ahead(max_bytes, quiet)
         self._ahead += records
         return bool(records)
 
-    def _move(self, place: int, taken: int, reads: int) -> None:
-        # Stored first: if that fails the place stays, and the same records are read again.
+    def _move(self, position: int, taken: int, reads: int) -> None:
+        # Store first: if that fails, the position stays and the same records are read again.
         if self._unstored_reads + reads >= self._persist_every:
-            self._thread.call(self._broker.commit_offset(SHARED_CURSOR, self._topic, place, self._partition))
+            self._thread.call(
+                self._broker.commit_offset(SHARED_CURSOR, self._topic, position, self._partition)
+            )
             self._unstored_reads = 0
         else:
             self._unstored_reads += reads
-        self._place = place
+        self._position = position
         self._taken = taken

@@ -31,24 +31,24 @@ def open(
     sync: Sync = "each",
     key: str | None = None,
 ) -> EmbeddedLog:
-    """Open the log in a directory, which is made if there is none. One process at a time owns it.
+    """Open the log in a directory, and create the directory if needed. One process at a time can open it.
 
     `consistency`: "strict" stores the cursor with every read that consumes; `at_least_once(persist_every=N)`
     stores it every N reads and at close, and may read up to N records again after a crash.
-    `sync`: for topics made through this instance: "each" append is on disk when it returns; `every_ms(N)`
+    `sync`, for topics that this instance creates: "each" append is on disk when it returns; `every_ms(N)`
     syncs in the background; "never" leaves it to the kernel.
-    `key`: a log of its own under the same directory."""
+    `key`: a separate log under the same directory."""
     check(consistency, sync)
     directory = Path(path)
     if key is not None:
         if not _KEY.fullmatch(key):
-            raise InvalidName(f"a key takes up to 128 letters, digits, '.', '_' and '-', not {key!r}")
+            raise InvalidName(f"a key has up to 128 letters, digits, '.', '_' and '-', not {key!r}")
         directory = directory / _KEYS_DIRECTORY / key
     return EmbeddedLog(directory, consistency, sync)
 
 
 class EmbeddedLog:
-    """A log in this process. Thread-safe. Topics are made by the first append to them."""
+    """A log in this process. Thread-safe. The first append to a topic creates it."""
 
     def __init__(self, directory: Path, consistency: Consistency = "strict", sync: Sync = "each") -> None:
         self._persist_every = consistency.persist_every if isinstance(consistency, AtLeastOnce) else 1
@@ -70,7 +70,7 @@ class EmbeddedLog:
             raise
 
     def append(self, topic: str, value: bytes) -> int:
-        """Append one record; returns its offset. Durable by the topic's class."""
+        """Append one record; returns its offset. The topic's durability decides when it is on disk."""
         return self._thread.call(self._append(topic, _as_bytes([value])))
 
     def append_many(self, topic: str, values: Sequence[bytes]) -> int:
@@ -80,20 +80,20 @@ class EmbeddedLog:
     def read_next(self, topic: str, checkpoint: bool = True) -> bytes | None:
         """The next record's value, None at the end. `checkpoint=False` peeks: the next read gives it again.
 
-        Raises RecordsLost once for a gap that damage left; reading goes on behind it."""
+        Raises RecordsLost once for a gap left by damage; the next read continues after it."""
         values = self._read(topic, 1, 1, checkpoint)
         return values[0] if values else None
 
     def read_many(
         self, topic: str, max_bytes: int = limits.READ_BYTES_DEFAULT, checkpoint: bool = True
     ) -> list[bytes]:
-        """The next records' values, up to `max_bytes` of them; one that is larger comes alone."""
+        """The next records' values, up to `max_bytes` in total; a larger one is returned alone."""
         if max_bytes < 1:
-            raise InvalidInput(f"max_bytes takes 1 or more, not {max_bytes}")
+            raise InvalidInput(f"max_bytes must be 1 or more, not {max_bytes}")
         return self._read(topic, limits.BATCH_RECORDS_MAX, min(max_bytes, limits.READ_BYTES_MAX), checkpoint)
 
     def count(self, topic: str) -> int:
-        """Records in the topic, read or not; 0 if there is no such topic."""
+        """Records in the topic, read or not; 0 if the topic does not exist."""
         return self._on_loop(lambda: sum(state.records for state in self._states(topic)))
 
     def size(self, topic: str) -> int:
@@ -119,11 +119,11 @@ class EmbeddedLog:
     # On the caller's thread
 
     def _read(self, topic: str, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
-        """Partitions in turn, the lowest that has something first."""
+        """Read the partitions in order; the first one with records wins."""
         self._thread.check_open()
         known = self._cursors.get((topic, 0))
         if known is not None and (values := known.read(max_records, max_bytes, checkpoint)):
-            return values  # without a word to the loop, if the records were read ahead
+            return values  # without the event loop, if the records were read ahead
         for partition in range(0 if known is None else 1, self._on_loop(lambda: self._partitions(topic))):
             if values := self._cursor(topic, partition).read(max_records, max_bytes, checkpoint):
                 return values
@@ -140,7 +140,7 @@ class EmbeddedLog:
             return cursor
 
     def _on_loop(self, question: Callable[[], T]) -> T:
-        """Ask the broker on the thread that owns it."""
+        """Call the broker on the thread that owns it."""
 
         async def ask() -> T:
             return question()

@@ -1,4 +1,4 @@
-"""Errors off the wire: one table from the HTTP door's codes to Mainstem's errors."""
+"""Errors of responses: one table from the HTTP door's codes to Mainstem's errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Fault:
         self.detail = detail
 
     def named(self, name: str) -> str:
-        """A text of the detail, empty if there is none."""
+        """A text field of the detail, empty if it is absent."""
         found = self.detail.get(name) if isinstance(self.detail, dict) else None
         return found if isinstance(found, str) else ""
 
@@ -98,14 +98,14 @@ CODES: dict[str, Callable[[_Fault], MainstemError]] = {
 
 
 def failure(status: int, body: bytes) -> MainstemError:
-    """The error that an answer other than 2xx stands for."""
+    """The error for a response other than 2xx."""
     try:
         error = _body.decode(body).error
     except msgspec.DecodeError:
         text = body[:_TEXT_SHOWN].decode("utf-8", "replace").strip()
         if status in (429, 502, 503, 504):
-            return errors.Unavailable(f"status {status}: {text or 'no more was said'}")
-        return errors.ServerFault(f"status {status}, and no error of a Mainstem server: {text or 'no text'}")
+            return errors.Unavailable(f"status {status}: {text or 'no details'}")
+        return errors.ServerFault(f"status {status}, not from a Mainstem server: {text or 'no text'}")
     return _error_of(_Fault(error.code, error.message, error.detail))
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: who they are, how far they are, and moving them."""
+"""Consumer groups over HTTP: list, describe, reset and delete them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupCalls(Calls):
         return (await self._transport.call(routes.LIST_GROUPS)).groups
 
     async def group(self, name: str) -> GroupDescription:
-        """A group's members, its offsets, and what it has left to read. Raises GroupNotFound.
+        """A group's members, offsets and lag. Raises GroupNotFound.
 
         Example:
             print(client.group("billing").lag)
@@ -45,7 +45,7 @@ class GroupCalls(Calls):
         partitions: Sequence[int] = (),
         dry_run: bool = False,
     ) -> list[OffsetReset]:
-        """Put a group without members at "earliest", "latest", an offset, or a time. Raises GroupNotEmpty.
+        """Reset a group without members to "earliest", "latest", an offset, or a time. Raises GroupNotEmpty.
 
         Example:
             client.reset_group("billing", "orders", to="earliest", dry_run=True)
@@ -60,7 +60,7 @@ class GroupCalls(Calls):
         return (await self._transport.call(routes.RESET_GROUP, name, body=body)).moved
 
     async def commit_offsets(self, name: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Store how far a group without members has read: partition → next offset.
+        """Commit the offsets of a group without members: partition → next offset.
 
         Example:
             client.commit_offsets("billing", "orders", {0: 42})
@@ -69,7 +69,7 @@ class GroupCalls(Calls):
         await self._transport.call(routes.COMMIT_OFFSETS, name, body=GroupPositionsBody(rows))
 
     async def delete_group(self, name: str) -> None:
-        """Forget a group without members. Raises GroupNotFound, GroupNotEmpty.
+        """Delete a group without members. Raises GroupNotFound, GroupNotEmpty.
 
         Example:
             client.delete_group("billing")

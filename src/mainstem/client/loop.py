@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class IteratorSteps(Generic[T]):
-    """An asynchronous iterator taken one step at a time by another thread, and closed even in the middle of one."""
+    """An asynchronous iterator that another thread advances, and may close in the middle of a step."""
 
     def __init__(self, items: AsyncGenerator[T]) -> None:
         self._items = items
@@ -30,7 +30,7 @@ class IteratorSteps(Generic[T]):
 
     async def close(self) -> None:
         step = self._step
-        if step is not None:  # whoever waited for it was interrupted
+        if step is not None:  # its caller was interrupted
             step.cancel()
             await asyncio.gather(step, return_exceptions=True)
         await self._items.aclose()

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Kafka's clients decide it, so that both agree on a topic."""
+"""The partition of a key, computed as Kafka's clients do, so that all clients agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer that gathers records into batches and delivers each batch exactly once, in order."""
+"""A producer that collects records into batches and delivers each batch exactly once, in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainstem.client.responses import RecordMetadata
 from mainstem.client.transport import Transport
 from mainstem.errors import Closed, InvalidInput, Unavailable
 
-_LEAST_DELIVERY_S = 5.0  # for a batch that had to wait long behind others
+_LEAST_DELIVERY_S = 5.0  # also for a batch that waited long behind others
 
 Delivery = asyncio.Future[RecordMetadata] | concurrent.futures.Future[RecordMetadata]
 
@@ -36,13 +36,13 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_records <= limits.HTTP_WRITE_RECORDS_MAX:
-            raise InvalidInput(f"batch_records takes 1 to {limits.HTTP_WRITE_RECORDS_MAX}")
+            raise InvalidInput(f"batch_records must be 1 to {limits.HTTP_WRITE_RECORDS_MAX}")
         if self.batch_bytes < 1 or self.buffer_bytes < 1 or self.linger_ms < 0:
-            raise InvalidInput("batch_bytes and buffer_bytes take 1 or more, linger_ms 0 or more")
+            raise InvalidInput("batch_bytes and buffer_bytes must be 1 or more, linger_ms 0 or more")
 
 
 class _PendingBatch:
-    """Records that travel together, and who waits for them."""
+    """Records of one request, and the futures of their senders."""
 
     def __init__(self, packed: bool) -> None:
         self.packed = packed
@@ -53,16 +53,16 @@ class _PendingBatch:
 
 
 class BatchBuffer:
-    """Batches that fill and wait to be sent. Thread-safe: a lock guards them, held for microseconds."""
+    """Batches that fill and wait to be sent. Thread-safe."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
         self._batches: deque[_PendingBatch] = deque()
-        self.bytes = 0  # gathered or under way
+        self.bytes = 0  # buffered or in flight
 
     def add(self, record: NewRecord, delivery: Delivery) -> bool:
-        """Put a record in line. True: something is there to be sent, and was not before, or is now full.
+        """Buffer a record. True: a batch was started or is now full.
 
         Raises InvalidInput, TooLarge."""
         packed = record.needs_batch
@@ -83,7 +83,7 @@ class BatchBuffer:
 
     @property
     def ripe(self) -> bool:
-        """Whether the first batch cannot grow any more."""
+        """Whether the first batch is complete."""
         with self._lock:
             return len(self._batches) > 1 or (bool(self._batches) and self._full(self._batches[0]))
 
@@ -101,7 +101,7 @@ class BatchBuffer:
 
 
 class AsyncProducer:
-    """Gathers records and sends them in order, one batch at a time. Made by `client.producer(…)`.
+    """Collects records and sends them in order, one batch at a time. Created by `client.producer(…)`.
 
     Example:
         async with client.producer("orders") as producer:
@@ -114,14 +114,14 @@ class AsyncProducer:
         self._topic = topic
         self._options = options
         self.gathering = BatchBuffer(options)
-        self._news = asyncio.Event()  # a batch began, or is full
+        self._wake = asyncio.Event()  # a batch was started, or is full
         self._progress = asyncio.Condition()  # a batch was delivered, or failed
-        self._flushing = 0  # callers who want everything out now
+        self._flushing = 0  # callers that wait in flush
         self._sending: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None  # the first nobody was told of yet
-        self._outage: Exception | None = None  # why the last batch was given up, if the server did not answer
-        self._closed = False  # takes no more records
-        self._ended = False  # and sends none either
+        self._failure: Exception | None = None  # the first that was not raised yet
+        self._outage: Exception | None = None  # why the last batch failed, if the server did not respond
+        self._closed = False  # accepts no more records
+        self._ended = False  # and sends no more
 
     async def __aenter__(self) -> AsyncProducer:
         return self
@@ -141,7 +141,7 @@ class AsyncProducer:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Put a record in line, once there is room. The future tells where it went; it need not be awaited."""
+        """Buffer a record, and wait while the buffer is full. The future gives its offset; awaiting it is optional."""
         if tracing.enabled():
             headers = (*headers, *self.context())
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -149,33 +149,33 @@ class AsyncProducer:
         return delivery
 
     def context(self) -> Headers:
-        """Headers that put a record into the trace of what the caller is doing."""
+        """Headers that add a record to the caller's trace."""
         return tracing.created(self._topic)
 
     async def put(self, record: NewRecord, delivery: Delivery) -> None:
-        """As `send`, with a future of the caller's."""
+        """Like `send`, with the caller's future."""
         if not self.gathering.roomy:
             await self.room()
         if self._closed:
-            raise Closed("this producer is closed: make another one")
+            raise Closed("this producer is closed: create another one")
         if self.gathering.add(record, delivery):
             self.wake()
 
     async def room(self) -> None:
-        """Wait until less than buffer_bytes are under way."""
+        """Wait until fewer than buffer_bytes are buffered."""
         async with self._progress:
             await self._progress.wait_for(lambda: self.gathering.roomy or self._ended)
 
     def wake(self) -> None:
-        """Something was gathered. On the loop's thread only."""
-        self._news.set()
+        """Wake the sender. On the loop's thread only."""
+        self._wake.set()
         if self._sending is None:
             self._sending = self._transport.spawn(self._send_all(), "mainstem-producer")
 
     async def flush(self) -> None:
-        """Wait until all that was sent has its answer. Raises the first failure since the last flush."""
+        """Wait until every record is delivered or failed. Raises the first failure since the last flush."""
         self._flushing += 1
-        self._news.set()
+        self._wake.set()
         try:
             async with self._progress:
                 await self._progress.wait_for(lambda: self.gathering.bytes == 0 or self._ended)
@@ -186,7 +186,7 @@ class AsyncProducer:
             raise failure
 
     async def close(self) -> None:
-        """Flush, and take nothing more. Idempotent."""
+        """Flush, and accept no more records. Idempotent."""
         self._closed = True
         try:
             await self.flush()
@@ -214,8 +214,8 @@ class AsyncProducer:
                 self._progress.notify_all()
 
     def _abandon(self, batch: _PendingBatch | None) -> None:
-        """The client was closed before the producer: whoever waits for this batch and the rest hears of it."""
-        unsent = Closed("the client was closed before the record was known to be delivered")
+        """The client was closed before the producer: fail this batch and the rest."""
+        unsent = Closed("the client was closed before the server confirmed the record")
         while batch is not None or (batch := self.gathering.take()) is not None:
             for delivery in batch.deliveries:
                 if not delivery.done():
@@ -224,9 +224,9 @@ class AsyncProducer:
             batch = None
 
     async def _ready(self) -> None:
-        """Wait until the first batch is full, or has lingered, or somebody flushes."""
-        await self._news.wait()
-        self._news.clear()
+        """Wait until the first batch is full, linger_ms is over, or a caller flushes."""
+        await self._wake.wait()
+        self._wake.clear()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.linger_ms / 1000
         while not self.gathering.ripe and not self._flushing:
@@ -234,21 +234,21 @@ class AsyncProducer:
             if left_s <= 0:
                 break
             try:
-                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the news: `close` hangs.
+                # Not `wait_for`: before Python 3.12 it can lose a cancellation that arrives with the event.
                 async with asyncio.timeout(left_s):
-                    await self._news.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 break
-            self._news.clear()
+            self._wake.clear()
         if self.gathering.ripe:
-            self._news.set()  # there may be another one behind it
+            self._wake.set()  # another batch may be waiting
 
     async def _deliver(self, batch: _PendingBatch) -> None:
         whole_s = self._options.delivery_timeout_s
         left_s = batch.begun + whole_s - time.monotonic()
         try:
             if left_s <= 0 and self._outage is not None:
-                raise self._outage  # it waited behind one that could not be delivered, until its time was over
+                raise self._outage  # it timed out while it waited behind a batch that failed
             written = await batch.body.send(
                 self._transport,
                 self._topic,
@@ -257,7 +257,7 @@ class AsyncProducer:
                 create=self._options.create,
                 timeout_s=max(left_s, min(whole_s, _LEAST_DELIVERY_S)),
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for the batch hears of it
+        except Exception as error:  # noqa: BLE001 - every error fails the batch's futures
             self._outage = error if isinstance(error, Unavailable) else None
             self._failure = self._failure or error
             for delivery in batch.deliveries:
@@ -274,11 +274,11 @@ def _fail(delivery: Delivery, error: Exception) -> None:
         return
     delivery.set_exception(error)
     if isinstance(delivery, asyncio.Future):
-        delivery.exception()  # flush tells of it, too: a future nobody looks at needs no complaint
+        delivery.exception()  # mark it as retrieved: flush raises it too
 
 
 class Producer:
-    """As AsyncProducer, for threads: `send` returns at once unless the buffer is full.
+    """Like AsyncProducer, for threads: `send` returns at once unless the buffer is full.
 
     Example:
         with client.producer("orders") as producer:
@@ -309,9 +309,9 @@ class Producer:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Put a record in line, once there is room. The future tells where it went; it need not be read."""
+        """Buffer a record, and wait while the buffer is full. The future gives its offset; reading it is optional."""
         if self._closed:
-            raise Closed("this producer is closed: make another one")
+            raise Closed("this producer is closed: create another one")
         if tracing.enabled():
             headers = (*headers, *self._producer.context())
         gathering = self._producer.gathering
@@ -323,11 +323,11 @@ class Producer:
         return delivery
 
     def flush(self) -> None:
-        """Wait until all that was sent has its answer. Raises the first failure since the last flush."""
+        """Wait until every record is delivered or failed. Raises the first failure since the last flush."""
         self._thread.call(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, and take nothing more. Idempotent."""
+        """Flush, and accept no more records. Idempotent."""
         if not self._closed:
             self._closed = True
             self._thread.call(self._producer.close())

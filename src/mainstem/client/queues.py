@@ -1,4 +1,4 @@
-"""Queues over HTTP: claim jobs, settle them, work through them."""
+"""Queues over HTTP: claim jobs, settle them, and run workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueueCalls(Calls):
     async def claim(
         self, queue: str, *, node: str, max: int = 1, lease_ms: int | None = None, partition: int = 0
     ) -> list[JobBody]:
-        """Lease up to `max` jobs to `node`, those that were given back first. Raises NotAQueue.
+        """Lease up to `max` jobs to `node`, returned jobs first. Raises NotAQueue.
 
         Example:
             for job in client.claim("emails", node="worker-1", max=10): ...
@@ -46,7 +46,7 @@ class QueueCalls(Calls):
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
     ) -> AckResult:
-        """These jobs are done: they are deleted for good. Those the node holds no lease on are skipped.
+        """Acknowledge finished jobs, which deletes them. Jobs that the node does not hold are skipped.
 
         Example:
             client.ack("emails", [job.seq], node="worker-1", lease_ids=[job.lease_id])
@@ -66,7 +66,7 @@ class QueueCalls(Calls):
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
     ) -> NackResult:
-        """Give these jobs back, to be claimed again after `delay_ms`.
+        """Return jobs to the queue. They can be claimed again after `delay_ms`.
 
         Example:
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
@@ -86,7 +86,7 @@ class QueueCalls(Calls):
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
     ) -> ExtendResult:
-        """Keep these jobs for `lease_ms` from now on.
+        """Extend the leases of these jobs to `lease_ms` from now.
 
         Example:
             client.extend("emails", [job.seq], node="worker-1", lease_ms=60_000)
@@ -107,9 +107,9 @@ class QueueCalls(Calls):
         retry_delay_ms: int = 0,
         partition: int = 0,
     ) -> AsyncWorker:
-        """A worker that is handed jobs as they come, at most `concurrency` unsettled at a time.
+        """A worker that receives jobs as they arrive, at most `concurrency` unsettled at a time.
 
-        Leases are extended for as long as a job is unsettled. Iterate over it, or decorate a function.
+        It extends the lease of a job until the job is settled. Iterate over it, or decorate a function.
 
         Example:
             with client.worker("emails") as worker:

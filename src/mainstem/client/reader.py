@@ -1,4 +1,4 @@
-"""Reading forward through one partition."""
+"""Reads forward through one partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def read_on(
     max_records: int = 1024,
     max_bytes: int = limits.READ_BYTES_DEFAULT,
 ) -> list[Record]:
-    """The next records at or after `offset`, over stretches where all were deleted. Empty only at the end.
+    """The next records at or after `offset`, past ranges without records. Empty only at the end.
 
     Raises OffsetOutOfRange, RecordsLost."""
     while True:

@@ -1,4 +1,4 @@
-"""How long a stream that was lost is opened again."""
+"""How long a client tries to reopen a lost stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_PAUSE_S = 2.0
 
 
 class ReconnectPolicy:
-    """Until the first success for `patience_s`, afterwards for ever: servers are restarted, typing errors stay."""
+    """Retry for `patience_s` before the first success, and without limit after it, because servers restart."""
 
     def __init__(self, patience_s: float) -> None:
         self._deadline = time.monotonic() + patience_s
@@ -23,7 +23,7 @@ class ReconnectPolicy:
         self._pause_s = _FIRST_PAUSE_S
 
     async def pause(self, error: Exception) -> None:
-        """Wait a little. Raises the error when there is no use in that."""
+        """Wait before the next attempt. Raises the error if no attempts are left."""
         if not self._succeeded and time.monotonic() >= self._deadline:
             raise error
         await asyncio.sleep(random.uniform(self._pause_s / 2, self._pause_s))

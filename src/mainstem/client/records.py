@@ -1,4 +1,4 @@
-"""Records over HTTP: write, read on, delete."""
+"""Records over HTTP: write, read and delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewReco
 from mainstem.client.responses import ConsumerRecord, Gap, OnGap, RecordPage, gap_of
 from mainstem.client.transport import Calls, decoded
 from mainstem.client.watch import Beginning, Event, watch
-from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
+from mainstem.errors import InvalidBatch, InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,10 +45,10 @@ class RecordCalls(Calls):
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
-        """Append one record, and return once it is durable to the topic's class.
+        """Append one record, and return once it is as durable as the topic requires.
 
-        Bytes are stored as they are, anything else as JSON. A lost answer is asked for again under the same
-        idempotency key, so the record is never there twice.
+        Bytes are stored unchanged, anything else as JSON. A retry after a lost response uses the same idempotency key,
+        so the record is never appended twice.
 
         Example:
             written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
@@ -68,13 +68,13 @@ class RecordCalls(Calls):
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
-        """Append all values or none, one after the other.
+        """Append all values in order, or none.
 
         Example:
             client.produce_many("orders", [{"id": 1}, {"id": 2}])
         """
         if keys is not None and len(keys) != len(values):
-            raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one for each")
+            raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one key per value")
         records = [
             NewRecord(value, None if keys is None else keys[row], node) for row, value in enumerate(values)
         ]
@@ -92,7 +92,7 @@ class RecordCalls(Calls):
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
-        """Append values byte for byte, with headers and times of their own, all or none.
+        """Append byte values with their own headers and timestamps, all or none.
 
         Example:
             client.produce_batch("orders", [b"one", b"two"], headers=[[("source", b"web")], []])
@@ -109,7 +109,7 @@ class RecordCalls(Calls):
                 )
             )
         if not body.count:
-            raise InvalidInput("there is nothing to append: give at least one record")
+            raise InvalidInput("nothing to append: give at least one record")
         return await body.send(
             self._transport, topic, partition, idempotency_key or secrets.token_urlsafe(16), create=create
         )
@@ -123,7 +123,7 @@ class RecordCalls(Calls):
         create: bool | None,
     ) -> WriteResult:
         if not records:
-            raise InvalidInput("there is nothing to append: give at least one record")
+            raise InvalidInput("nothing to append: give at least one record")
         if not tracing.enabled():
             return await self._send(topic, records, partition, key, create)
         with tracing.sending(topic, len(records)) as context:
@@ -158,11 +158,11 @@ class RecordCalls(Calls):
         delivery_timeout_s: float = 60.0,
         create: bool | None = None,
     ) -> AsyncProducer:
-        """A producer that gathers records into batches, in order, each batch exactly once.
+        """A producer that collects records into batches and delivers them in order, each batch exactly once.
 
-        A batch goes when it has `batch_records` or `batch_bytes`, or `linger_ms` after its first record. When
-        `buffer_bytes` wait to be sent, `send` waits. A batch that has no answer is sent again, until
-        `delivery_timeout_s` after its first record; keep that below the topic's idempotency_window_ms.
+        A batch is sent when it has `batch_records` or `batch_bytes`, or `linger_ms` after its first record. `send`
+        waits while `buffer_bytes` are buffered. A batch without a response is sent again, until `delivery_timeout_s`
+        after its first record; keep that below the topic's idempotency_window_ms.
 
         Example:
             with client.producer("orders") as producer:
@@ -186,7 +186,7 @@ class RecordCalls(Calls):
         node: Node = None,
         wait_ms: int = 0,
     ) -> RecordPage:
-        """What comes after `from_seq`, one page of it; waits up to `wait_ms` where there is nothing.
+        """One page of records after `from_seq`; waits up to `wait_ms` if there are none.
 
         Example:
             page = client.page("orders", from_seq=0)
@@ -215,7 +215,7 @@ class RecordCalls(Calls):
         partition: int = 0,
         node: Node = None,
     ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
-        """As `read`, a page at a time."""
+        """Like `read`, a page at a time."""
         check_policy(on_gap)
         while True:
             page = await self.page(
@@ -246,10 +246,10 @@ class RecordCalls(Calls):
         partition: int = 0,
         node: Node = None,
     ) -> AsyncGenerator[ConsumerRecord | Gap]:
-        """The records after `from_seq`, to the end, or with `follow` for as long as you like.
+        """The records after `from_seq` up to the end; with `follow`, also new records, without end.
 
-        Records that retention, a crash or damage took are told of: `on_gap` "raise" raises RecordsLost,
-        "yield" gives a Gap in their place, "skip" says nothing.
+        `on_gap` decides what happens at records that retention, a crash or damage removed: "raise" raises RecordsLost,
+        "yield" yields a Gap instead of them, "skip" skips them silently.
 
         Example:
             for record in client.read("orders", from_seq=0):
@@ -271,7 +271,7 @@ class RecordCalls(Calls):
         node: Node = None,
         lenient: bool = False,
     ) -> AsyncGenerator[list[Event]]:
-        """As `watch`, a frame at a time."""
+        """Like `watch`, a frame at a time."""
         check_policy(on_gap)
         async with aclosing(watch(self._transport, topics, node=node, lenient=lenient)) as frames:
             async for frame in frames:
@@ -289,10 +289,10 @@ class RecordCalls(Calls):
         node: Node = None,
         lenient: bool = False,
     ) -> AsyncGenerator[Event]:
-        """Everything that is appended to some topics, as it comes: Record, Gap, CaughtUp and TopicDeleted.
+        """The events of some topics as they happen: Record, Gap, CaughtUp and TopicDeleted.
 
-        Each topic begins after a sequence number, or at its "tail". A lost connection is made again, and
-        nothing is missed or given twice; ends when all topics are deleted.
+        Each topic begins after a sequence number, or at its "tail". The client reconnects after a lost connection
+        without missing or repeating events. The iterator ends when all topics are deleted.
 
         Example:
             for event in client.watch({"orders": 0, "payments": "tail"}):
@@ -315,7 +315,7 @@ class RecordCalls(Calls):
         max_bytes: int = limits.READ_BYTES_DEFAULT,
         wait_ms: int = 0,
     ) -> BatchPage:
-        """Record batches as they are stored, from an offset or a time on. Raises OffsetOutOfRange, RecordsLost.
+        """Record batches in their stored format, from an offset or a time on. Raises OffsetOutOfRange, RecordsLost.
 
         Example:
             for record in client.batches("orders").records(): print(record.value)
@@ -332,7 +332,7 @@ class RecordCalls(Calls):
         return page_of(answer, offset)
 
     async def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int:
-        """The offset of the first record of that time or later; the end if there is none.
+        """The offset of the first record with that timestamp or a later one; the end offset if there is none.
 
         Example:
             offset = client.offset_at("orders", 1767225600000)
@@ -347,7 +347,7 @@ class RecordCalls(Calls):
     ) -> pa.Table:
         """Records as an Arrow table: offset, timestamp, key, value, headers. At most `limit`, else to the end.
 
-        Without `from_seq` it begins at the oldest record there is. Raises RecordsLost, OffsetOutOfRange.
+        Without `from_seq` it begins at the oldest record. Raises RecordsLost, OffsetOutOfRange.
 
         Example:
             frame = client.read_arrow("orders", limit=100_000).to_pandas()
@@ -367,7 +367,11 @@ class RecordCalls(Calls):
                     raise
                 offset = gone.start
                 continue
-            whole = await asyncio.to_thread(page.table)
+            try:
+                whole = await asyncio.to_thread(page.table)
+            except (InvalidBatch, TooLarge):
+                page = await asyncio.to_thread(page.decodable)
+                whole = await asyncio.to_thread(page.table)
             table = whole if left is None else whole.slice(0, left)
             if table.num_rows:
                 tables.append(table)
@@ -381,7 +385,7 @@ class RecordCalls(Calls):
     async def read_polars(
         self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
     ) -> Any:
-        """As `read_arrow`, handed over to Polars, which must be installed.
+        """Like `read_arrow`, as a Polars frame. Polars must be installed.
 
         Example:
             frame = client.read_polars("orders")
@@ -414,11 +418,11 @@ class RecordCalls(Calls):
 def check_policy(on_gap: str) -> None:
     known: tuple[Literal["raise", "yield", "skip"], ...] = ("raise", "yield", "skip")
     if on_gap not in known:
-        raise InvalidInput(f"on_gap takes {', '.join(known)}, not {on_gap!r}")
+        raise InvalidInput(f"on_gap must be one of {', '.join(known)}, not {on_gap!r}")
 
 
 def handle_gap(gap: Gap, on_gap: OnGap) -> list[Gap]:
-    """What a reader is given of a gap. Raises RecordsLost."""
+    """The gap as a reader gets it. Raises RecordsLost."""
     if on_gap == "raise":
         raise RecordsLost(gap.first_seq - 1, gap.last_seq, gap.reason)
     return [gap] if on_gap == "yield" else []

@@ -1,4 +1,4 @@
-"""Bodies of writes: records gathered until they are sent, as JSON or as one record batch."""
+"""Bodies of writes: buffered records, as JSON or as one record batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class NewRecord(msgspec.Struct):
-    """A record to be written. Bytes stay as they are, any other value becomes JSON."""
+    """A record to write. Bytes stay unchanged, any other value becomes JSON."""
 
     value: Any
     key: str | bytes | None = None
@@ -33,7 +33,7 @@ class NewRecord(msgspec.Struct):
 
     @property
     def needs_batch(self) -> bool:
-        """Whether JSON cannot say it."""
+        """Whether JSON cannot represent it."""
         return (
             isinstance(self.value, _BYTES)
             or isinstance(self.key, bytes)
@@ -52,7 +52,7 @@ class _JsonRecord(msgspec.Struct, omit_defaults=True):
 
 
 class JsonBody:
-    """Records as the door's own JSON."""
+    """Records as the JSON of the HTTP door."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,16 +60,18 @@ class JsonBody:
         self._parts: list[bytes] = []
 
     def add(self, record: NewRecord) -> int:
-        """Returns its bytes. Raises InvalidInput, TooLarge."""
+        """Returns its size in bytes. Raises InvalidInput, TooLarge."""
         if not (record.key is None or isinstance(record.key, str)):
             raise InvalidInput(f"a key is text or bytes, not {type(record.key).__name__}")
         part = _json(_JsonRecord(record.value, record.key, record.node, record.meta))
         if len(part) > limits.HTTP_RECORD_BYTES_MAX:
             raise TooLarge(
-                f"a record has up to {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
+                f"a record has at most {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
             )
         if record.key is not None and len(record.key.encode()) > limits.HTTP_TAG_BYTES_MAX:
-            raise TooLarge(f"a key has up to {limits.HTTP_TAG_BYTES_MAX} bytes; send longer ones as bytes")
+            raise TooLarge(
+                f"a text key has at most {limits.HTTP_TAG_BYTES_MAX} bytes; pass longer keys as bytes"
+            )
         self._parts.append(part)
         self.count += 1
         self.bytes += len(part)
@@ -85,7 +87,7 @@ class JsonBody:
         create: bool | None = None,
         timeout_s: float | None = None,
     ) -> WriteResult:
-        """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
+        """Send exactly once: the idempotency key lets the server recognise retries."""
         options = b"" if create is None else b',"create":' + _json(create)
         body = b'{"records":[%b],"idempotency_key":%b%b}' % (
             b",".join(self._parts),
@@ -103,7 +105,7 @@ class JsonBody:
 
 
 class BatchBody:
-    """Records as one batch in the format they are stored in."""
+    """Records as one batch in their stored format."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -111,7 +113,7 @@ class BatchBody:
         self._records: list[tuple[bytes | None, bytes | None, Headers, int | None]] = []
 
     def add(self, record: NewRecord) -> int:
-        """Returns its bytes. Raises InvalidInput."""
+        """Returns its size in bytes. Raises InvalidInput."""
         value = _bytes(record.value)
         key = record.key.encode() if isinstance(record.key, str) else record.key
         if not (key is None or isinstance(key, bytes)):
@@ -138,7 +140,7 @@ class BatchBody:
         create: bool | None = None,
         timeout_s: float | None = None,
     ) -> WriteResult:
-        """Once, whatever gets lost on the way: the key tells the server which attempts are the same."""
+        """Send exactly once: the idempotency key lets the server recognise retries."""
         answer = await transport.send(
             "POST",
             POST_RAW.url(topic),
@@ -175,4 +177,4 @@ def _json(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as wrong:
-        raise InvalidInput(f"a value that is not bytes must be what JSON can say: {wrong}") from None
+        raise InvalidInput(f"a value must be bytes or JSON-serialisable: {wrong}") from None

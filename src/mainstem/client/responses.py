@@ -1,4 +1,4 @@
-"""What readers get: records, jobs and gaps. Everything else is a struct of `mainstem.api`."""
+"""Records, jobs and gaps as readers get them. All other results are structs of `mainstem.api`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ConsumerRecord(FetchedRecord):
 
     @property
     def bytes(self) -> bytes | None:
-        """The value as it is stored; None for none."""
+        """The value as it is stored; None for a null."""
         return _stored(self.data, self.packed)
 
     @property
     def value(self) -> Any:
-        """The value decoded from JSON, or bytes that are not JSON."""
+        """The value decoded from JSON, or its bytes if it is not JSON."""
         return _decoded_data(self.data, self.packed)
 
     @property
@@ -95,7 +95,7 @@ def gap_of(topic: str, gap: ReadGap | GapEvent) -> Gap:
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
-    """Where one record of a batching producer went."""
+    """The position of a record that a batching producer sent."""
 
     topic: str
     seq: int

@@ -1,4 +1,4 @@
-"""Routers over HTTP: standing copies from one topic to another."""
+"""Routers over HTTP: rules that copy the records of one topic to another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RouterCalls(Calls):
         allow_cycle: bool = False,
         guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once",
     ) -> RouterConfigured:
-        """Copy what is appended to `source` from now on to `dest`, or only what `filter` matches by key.
+        """Copy new records of `source` to `dest`, or only those whose key matches `filter`.
 
         Example:
             client.put_router("orders>audit", "orders", "audit", filter="eu-*")
@@ -36,7 +36,7 @@ class RouterCalls(Calls):
         return await self._transport.call(routes.PUT_ROUTER, name, body=body)
 
     async def router(self, name: str) -> RouterDescription:
-        """One router, and how many records it has forwarded. Raises NotFound.
+        """One router, and how many records it has copied. Raises NotFound.
 
         Example:
             print(client.router("orders>audit").forwarded_total)
@@ -46,7 +46,7 @@ class RouterCalls(Calls):
     async def routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None
     ) -> list[RouterListing]:
-        """Every router, or those of a source or a destination.
+        """All routers, or those of a source or a destination.
 
         Example:
             for router in client.routers(source="orders"): ...
@@ -68,7 +68,7 @@ class RouterCalls(Calls):
                 return found
 
     async def delete_router(self, name: str) -> bool:
-        """Forward nothing more. What was copied stays. False: there was no such router.
+        """Delete a router. Its copies stay. False: the router did not exist.
 
         Example:
             client.delete_router("orders>audit")

@@ -15,7 +15,7 @@ _BACKUP_S = 24 * 3600.0
 
 class ServerCalls(Calls):
     async def health(self) -> Health:
-        """The server's version, and for how long it has been up.
+        """The server's version and uptime.
 
         Example:
             print(client.health().version)
@@ -40,7 +40,7 @@ class ServerCalls(Calls):
         return (await self._transport.call(routes.LIST_PIPELINES)).pipelines
 
     async def backup(self, to: str) -> BackupReport:
-        """Copy all the server holds, as of now, to a folder of its machine or a bucket; it keeps serving.
+        """Back up the server's current data to a folder on its machine or to a bucket. It keeps serving.
 
         Example:
             client.backup("s3://backups/mainstem")
@@ -49,7 +49,7 @@ class ServerCalls(Calls):
 
 
 async def ask_each(seen: ClusterView, api_key: str | None, scheme: str) -> list[ClusterView | MainstemError]:
-    """What each broker says itself, at the address it told the others. `scheme`: that of the server's URL."""
+    """Query each broker at its advertised address. `scheme` is that of the server's URL."""
     return await asyncio.gather(*(_ask(one, api_key, scheme) for one in seen.brokers))
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events, taken apart as they come."""
+"""Parses server-sent events incrementally."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Bytes in, whole events out. Comments, and fields it does not know, are passed over."""
+    """Takes bytes and yields whole events. Skips comments and unknown fields."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        unseen = max(len(self._rest) - 1, 0)  # a frame's end may lie across two chunks
+        unseen = max(len(self._rest) - 1, 0)  # the end of a frame may span two chunks
         self._rest += chunk
         begin = 0
         while (end := self._rest.find(b"\n\n", max(unseen, begin))) >= 0:

@@ -23,7 +23,7 @@ A = TypeVar("A")
 def _waited(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of the asynchronous client, waited for."""
+    """Wrap a method of the asynchronous client: wait for its result."""
 
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def _waited(
 def _wrapped(
     method: Callable[Concatenate[AsyncClient, P], A], kind: Callable[[LoopThread, A], T]
 ) -> Callable[Concatenate[Client, P], T]:
-    """What the method makes, for threads."""
+    """Wrap the object that the method returns for use from threads."""
 
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,7 +48,7 @@ def _iterate_pages(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[list[T]]],
     described_by: Callable[..., object],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """The items of an asynchronous iterator of lists: the other thread is asked once a list, not once an item."""
+    """The items of an asynchronous iterator of lists, with one call to the other thread per list, not per item."""
 
     @functools.wraps(described_by)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -61,11 +61,11 @@ def _iterate_pages(
 class Client:
     """A server's topics, records, queues, routers and groups. Thread-safe.
 
-    `url`: the server's, else MAINSTEM_URL, else http://127.0.0.1:4000. `api_key`: else MAINSTEM_API_KEY.
-    `timeout`: the seconds that a call may take, retries included. The client retries lost connections and busy
+    `url`: of the server; default MAINSTEM_URL, then http://127.0.0.1:4000. `api_key`: default MAINSTEM_API_KEY.
+    `timeout`: the maximum seconds of a call, retries included. The client retries lost connections and busy
     servers (429, 503) unless `retries` is False; every call is safe to retry, writes because of their idempotency
-    keys. `verify`: the file of the authority that signed the server's certificate, an `ssl.SSLContext` (for a
-    certificate of your own), or False to trust any.
+    keys. `verify`: the certificate file of the authority that signed the server's certificate, an `ssl.SSLContext`
+    (for a client certificate), or False to trust any server.
 
     Example:
         with mainstem.Client() as client:
@@ -82,9 +82,12 @@ class Client:
         timeout: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
-        self._client = AsyncClient(url, api_key=api_key, timeout=timeout, retries=retries, verify=verify)
-        self._thread = LoopThread("this client is closed: make another one")
+        self._client = AsyncClient(
+            url, api_key=api_key, timeout=timeout, retries=retries, verify=verify, namespace=namespace
+        )
+        self._thread = LoopThread("this client is closed: create another one")
 
     @property
     def url(self) -> str:
@@ -133,6 +136,10 @@ class Client:
     commit_offsets = _waited(AsyncClient.commit_offsets)
     delete_group = _waited(AsyncClient.delete_group)
 
+    rates = _waited(AsyncClient.rates)
+    set_rate = _waited(AsyncClient.set_rate)
+    remove_rate = _waited(AsyncClient.remove_rate)
+
     table = _waited(AsyncClient.table)
     put_table = _waited(AsyncClient.put_table)
 
@@ -140,13 +147,28 @@ class Client:
 
     backup = _waited(AsyncClient.backup)
 
+    namespaces = _waited(AsyncClient.namespaces)
+    namespace = _waited(AsyncClient.namespace)
+    put_namespace = _waited(AsyncClient.put_namespace)
+    delete_namespace = _waited(AsyncClient.delete_namespace)
+    keys = _waited(AsyncClient.keys)
+    create_key = _waited(AsyncClient.create_key)
+    rotate_key = _waited(AsyncClient.rotate_key)
+    revoke_key = _waited(AsyncClient.revoke_key)
+    users = _waited(AsyncClient.users)
+    put_user = _waited(AsyncClient.put_user)
+    delete_user = _waited(AsyncClient.delete_user)
+    rules = _waited(AsyncClient.rules)
+    add_rules = _waited(AsyncClient.add_rules)
+    delete_rules = _waited(AsyncClient.delete_rules)
+
     def _iterate(self, lists: AsyncGenerator[list[T]]) -> Iterator[list[T]]:
         steps = IteratorSteps(lists)
         try:
             while (items := self._thread.call(steps.next())) is not None:
                 yield items
         finally:
-            with contextlib.suppress(Closed):  # with the client its streams are closed
+            with contextlib.suppress(Closed):  # the client closes its streams
                 self._thread.call(steps.close())
 
     def close(self) -> None:

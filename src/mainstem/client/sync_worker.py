@@ -46,34 +46,34 @@ class Job:
 
     @property
     def trace(self) -> str | None:
-        """The context of the trace it was sent in, for `tracing.processing`; handlers are run in it already."""
+        """The trace context of its producer, for `tracing.processing`; handlers already run in it."""
         return self._job.trace
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often it was delivered, this time included."""
         return self._job.deliveries
 
     @property
     def deadline_ms(self) -> int:
-        """When its lease ends, unless it is extended before."""
+        """When its lease ends, unless it is extended."""
         return self._job.deadline_ms
 
     @property
     def settled(self) -> bool:
-        """Acked, given back, or lost: nothing more can be done with it here."""
+        """Whether it was acked, returned or lost."""
         return self._job.settled
 
     def ack(self) -> None:
-        """It is done. Raises LeaseLost if somebody else has it by now."""
+        """Acknowledge the job, which deletes it. Raises LeaseLost if the lease expired."""
         self._thread.call(self._job.ack())
 
     def nack(self, delay_ms: int = 0) -> None:
-        """Give it back. Raises LeaseLost if somebody else has it by now."""
+        """Return the job to the queue. Raises LeaseLost if the lease expired."""
         self._thread.call(self._job.nack(delay_ms))
 
     def extend(self, lease_ms: int) -> None:
-        """Keep it for so long from now on. Raises LeaseLost if somebody else has it by now."""
+        """Extend the lease to `lease_ms` from now. Raises LeaseLost if the lease expired."""
         self._thread.call(self._job.extend(lease_ms))
 
     def __enter__(self) -> Job:
@@ -86,7 +86,7 @@ class Job:
 
 
 class Worker:
-    """Made by `client.worker(queue)`."""
+    """Receives jobs of a queue. Created by `client.worker(queue)`."""
 
     def __init__(self, thread: LoopThread, worker: AsyncWorker) -> None:
         self._thread = thread
@@ -114,7 +114,7 @@ class Worker:
             while (job := self._thread.call(steps.next())) is not None:
                 yield Job(self._thread, job)
         finally:
-            with contextlib.suppress(Closed):  # with the client its streams are closed
+            with contextlib.suppress(Closed):  # the client closes its streams
                 self._thread.call(steps.close())
 
     async def _jobs(self) -> AsyncGenerator[AsyncJob]:
@@ -122,20 +122,20 @@ class Worker:
             yield job
 
     def __call__(self, handler: Callable[[Job], object]) -> Runner:
-        """Decorate the function that does the work."""
+        """Decorate the function that handles a job."""
         return Runner(self, handler)
 
     def stop(self) -> None:
-        """Hand out no more jobs. From any thread."""
+        """Deliver no more jobs. From any thread."""
         self._thread.call_soon(self._worker.stop)
 
     def close(self) -> None:
-        """Stop, and give back what is unsettled. Idempotent."""
+        """Stop, and return unsettled jobs. Idempotent."""
         self._thread.call(self._worker.close())
 
 
 class Runner:
-    """A function that works through a queue. Call it with a job, or `run` it."""
+    """A function that handles the jobs of a queue. Call it with a job, or `run` it."""
 
     def __init__(self, worker: Worker, handler: Callable[[Job], object]) -> None:
         self._worker = worker
@@ -146,15 +146,15 @@ class Runner:
         return self._handler(job)
 
     def run(self) -> None:
-        """Until `stop`, on as many threads as the worker has jobs at a time. Jobs that raise are given back
-        and logged."""
+        """Handle jobs until `stop`, with one thread per concurrent job. Jobs whose handler raises are returned to the
+        queue and logged."""
         with self._worker, ThreadPoolExecutor(self._worker.concurrency, "mainstem-job") as pool:
             for job in self._worker:
                 pool.submit(self._handle, job)
-            pool.shutdown()  # those at work are finished before the worker gives back what is left
+            pool.shutdown()  # running jobs finish before the worker returns the rest
 
     def stop(self) -> None:
-        """Take no more jobs; those at work are finished. From any thread."""
+        """Accept no more jobs; running jobs finish. From any thread."""
         self._worker.stop()
 
     def _handle(self, job: Job) -> None:

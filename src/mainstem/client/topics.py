@@ -1,4 +1,4 @@
-"""Topics over HTTP: create, describe, list, alter, delete, and show as tables."""
+"""Topics over HTTP: create, describe, list, alter, delete, and publish as tables."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class TopicCalls(Calls):
         settings: Mapping[str, str] | None = None,
         **config: Unpack[TopicOptions],
     ) -> TopicDescription:
-        """Make a topic. Raises TopicExists.
+        """Create a topic. Raises TopicExists.
 
-        `settings` are those that Kafka's tools name, such as {"retention.ms": "86400000"}.
+        `settings` are Kafka's topic settings by name, such as {"retention.ms": "86400000"}.
 
         Example:
             client.create_topic("orders", durability="fsync", ttl_ms=86_400_000)
@@ -71,7 +71,7 @@ class TopicCalls(Calls):
     async def ensure_topic(
         self, name: str, *, partitions: int = 1, **config: Unpack[TopicOptions]
     ) -> TopicDescription:
-        """Make a topic unless it is there; one that is stays as it is, if it is of the same type.
+        """Create a topic unless it exists. An existing topic of the same type stays unchanged.
 
         Example:
             client.ensure_topic("orders")
@@ -91,7 +91,7 @@ class TopicCalls(Calls):
         return found
 
     async def topic(self, name: str, *, partition: int = 0, touch: bool = True) -> TopicDescription:
-        """A topic's state: how much is in it, its ends, its config. Raises TopicNotFound.
+        """A topic's state: record count, offsets and config. Raises TopicNotFound.
 
         Example:
             print(client.topic("orders").count)
@@ -100,7 +100,7 @@ class TopicCalls(Calls):
         return await self._transport.call(routes.GET_TOPIC, name, query=query)
 
     async def topic_settings(self, name: str) -> TopicSettings:
-        """A topic's partitions, and all its settings by the names that Kafka's tools use.
+        """A topic's partitions, and all its settings by their Kafka names.
 
         Example:
             for partition in client.topic_settings("orders").partitions: ...
@@ -108,7 +108,7 @@ class TopicCalls(Calls):
         return await self._transport.call(routes.GET_SETTINGS, name)
 
     async def topics(self, prefix: str = "") -> list[TopicListing]:
-        """Every topic whose name begins so, by name.
+        """All topics whose name starts with `prefix`, by name.
 
         Example:
             names = [row.topic for row in client.topics("app.")]
@@ -124,7 +124,7 @@ class TopicCalls(Calls):
                 return found
 
     async def topic_sizes(self, search: str = "") -> list[TopicSummary]:
-        """Every topic whose name contains `search`, by name, with what all its partitions hold together.
+        """All topics whose name contains `search`, by name, with the totals of their partitions.
 
         Example:
             held = sum(row.bytes for row in client.topic_sizes())
@@ -134,13 +134,15 @@ class TopicCalls(Calls):
         while True:
             query = {"search": search or None, "limit": limits.TOPIC_PAGE_MAX, "skip": skip}
             page = await self._transport.call(routes.GET_TOPIC_SUMMARIES, query=query)
-            found |= {row.topic: row for row in page.topics}  # one that moved meanwhile may come twice
+            found |= {
+                row.topic: row for row in page.topics
+            }  # a topic may be on two pages if the list changed in between
             skip += len(page.topics)
             if skip >= page.total or not page.topics:
                 return list(found.values())
 
     async def alter_topic(self, name: str, **changes: Unpack[TopicOptions]) -> TopicDescription:
-        """Change a topic's config; what is not named stays as it is.
+        """Change a topic's config; other fields stay unchanged.
 
         Example:
             client.alter_topic("orders", cap_records=1_000_000)
@@ -160,7 +162,7 @@ class TopicCalls(Calls):
         partitions: int | None = None,
         create: bool = False,
     ) -> TopicSettings:
-        """Change settings by the names Kafka's tools use, or grow to so many partitions; or make a topic so.
+        """Change settings by their Kafka names, or add partitions; or create a topic with them.
 
         Example:
             client.change_settings("orders", {"retention.ms": "3600000"}, partitions=8)
@@ -169,7 +171,7 @@ class TopicCalls(Calls):
         return await self._transport.call(routes.PATCH_SETTINGS, name, body=body)
 
     async def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
-        """Delete a topic and its records. False: there was none. Raises TopicNotEmpty for `if_empty`.
+        """Delete a topic and its records. False: the topic did not exist. Raises TopicNotEmpty for `if_empty`.
 
         Example:
             client.delete_topic("orders")
@@ -180,7 +182,7 @@ class TopicCalls(Calls):
     # As tables
 
     async def table(self, topic: str) -> TableStatus:
-        """How far a topic's table is: lag, files, snapshots.
+        """The state of a topic's table: lag, files, snapshots.
 
         Example:
             print(client.table("orders").lag_records)
@@ -195,8 +197,8 @@ class TopicCalls(Calls):
         schema: dict[str, Any] | None = None,
         delta: str | None = None,
     ) -> TableStatus:
-        """Turn a topic's table on or off. Turning it on fills it with what the topic holds. `delta` is a path or
-        URL at which the records are delivered as a Delta table as well.
+        """Enable or disable a topic's table. Enabling it publishes the topic's existing records. `delta` is the path or
+        URL of a Delta table that also gets the records.
 
         Example:
             client.put_table("orders")

@@ -1,4 +1,4 @@
-"""Requests to a server: one pool of connections, retries with a budget, errors as Mainstem's own."""
+"""Requests to a server: a connection pool, retries within a time limit, and Mainstem's errors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 Verify = bool | str | ssl.SSLContext
 
+NAMESPACE_ENV = "MAINSTEM_NAMESPACE"
 URL_ENV = "MAINSTEM_URL"
 KEY_ENV = "MAINSTEM_API_KEY"
 URL_DEFAULT = "http://127.0.0.1:4000"
@@ -44,11 +45,11 @@ class ServerResponse(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str]
-    repeated: bool  # an attempt before this one may have been served, too, and its answer lost
+    repeated: bool  # the server may have served an earlier attempt whose response was lost
 
 
 class Transport:
-    """`timeout_s` is what one call may take, retries included; 0 retries makes one attempt of it."""
+    """`timeout_s` limits one call, retries included. Without retries, each call is one attempt."""
 
     def __init__(
         self,
@@ -58,14 +59,16 @@ class Transport:
         timeout_s: float = TIMEOUT_S,
         retries: bool = True,
         verify: Verify = True,
+        namespace: str | None = None,
     ) -> None:
+        self._namespace = namespace or os.environ.get(NAMESPACE_ENV)
         self.url = _validated_url(url or os.environ.get(URL_ENV) or URL_DEFAULT)
         self.timeout_s = timeout_s
         self._retries = retries
         self._verify = verify
         self._headers = {"user-agent": f"mainstem-python/{VERSION}"}
         if self.url.split("://")[1].startswith(("127.0.0.1", "localhost", "[::1]")):
-            self._headers["accept-encoding"] = "identity"  # packing takes longer than what it saves here
+            self._headers["accept-encoding"] = "identity"  # compression costs more time than it saves here
         key = api_key if api_key is not None else os.environ.get(KEY_ENV)
         if key:
             self._headers["authorization"] = f"Bearer {key}"
@@ -73,14 +76,14 @@ class Transport:
         self._background: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something that ends with the client at the latest."""
+        """Start a background task, which ends with the client at the latest."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
     async def close(self) -> None:
-        """End what runs in the background, and all connections. Idempotent."""
+        """Cancel background tasks and close all connections. Idempotent."""
         background = list(self._background)
         for task in background:
             task.cancel()
@@ -97,8 +100,8 @@ class Transport:
         query: Query | None = None,
         wait_s: float = 0.0,
     ) -> T:
-        """Call a route that answers with JSON. `names` fill in its path. `wait_s` is how long the server may wait by
-        itself before it answers."""
+        """Call a route that returns JSON. `names` fill in its path. `wait_s` is how long the server may wait before it
+        responds."""
         return decoded_as(route, await self.request(route, *names, body=body, query=query, wait_s=wait_s))
 
     async def request(
@@ -109,7 +112,7 @@ class Transport:
         query: Query | None = None,
         wait_s: float = 0.0,
     ) -> ServerResponse:
-        """Call a route, with a body that is bytes or becomes JSON."""
+        """Call a route with a body of bytes, or one that is encoded as JSON."""
         return await self.send(
             route.method,
             route.url(*names),
@@ -131,9 +134,9 @@ class Transport:
         wait_s: float = 0.0,
         timeout_s: float | None = None,
     ) -> ServerResponse:
-        """One request, sent again until it is answered or the time is over: it must bear being served twice.
+        """Send one request, and retry until there is a response or the time is over. The request must be idempotent.
 
-        Raises what the answer says, or Unreachable."""
+        Raises the error in the response, or Unreachable."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         extra = dict(headers or {})
         if body is not None:
@@ -150,7 +153,7 @@ class Transport:
             wait = max(again_s, random.uniform(pause_s / 2, pause_s))
             if not self._retries or again_s < 0 or time.monotonic() + wait >= deadline:
                 if repeated and again_s < 0:
-                    error.add_note("an earlier attempt, whose answer was lost, may have been served")
+                    error.add_note("the server may have served an earlier attempt whose response was lost")
                 raise error
             await asyncio.sleep(wait)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -164,8 +167,8 @@ class Transport:
         headers: Mapping[str, str],
         timeout_s: float,
     ) -> ServerResponse | tuple[MainstemError, float, bool]:
-        """The answer, or: the error, how long to wait before another attempt (-1: none), whether it may have
-        been served."""
+        """The response, or: the error, the delay before the next attempt (-1: none), and whether the server may have
+        served the request."""
         import httpx
 
         try:
@@ -180,7 +183,7 @@ class Transport:
         except httpx.HTTPError as wrong:
             return self._unreachable(wrong), 0.0, not isinstance(wrong, httpx.ConnectError)
         except httpx.InvalidURL as wrong:
-            raise InvalidInput(f"{self.url} is no URL of a server: {wrong}") from None
+            raise InvalidInput(f"{self.url} is not a valid server URL: {wrong}") from None
         if got.is_success:
             return ServerResponse(got.status_code, got.content, got.headers, False)
         error = failure(got.status_code, got.content)
@@ -192,10 +195,10 @@ class Transport:
     async def stream(
         self, path: str, *, query: Query | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """An event stream's bytes as they come. One attempt. Raises what the answer says, or Unreachable."""
+        """The bytes of an event stream as they arrive. One attempt. Raises the response's error, or Unreachable."""
         import httpx
 
-        # The server says something every heartbeat; a stream without any is a dead one.
+        # The server sends a heartbeat at fixed intervals; a stream without any is dead.
         silence_s = limits.WATCH_HEARTBEAT_MS_DEFAULT / 1000 * _BEATS_MISSED_MAX
         try:
             async with self._pool().stream(
@@ -223,43 +226,44 @@ class Transport:
             self._client = httpx.AsyncClient(
                 base_url=self.url,
                 headers=self._headers,
+                params={"namespace": self._namespace} if self._namespace else None,
                 verify=_ssl_context(self._verify) if self.url.startswith("https:") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-                trust_env=False,  # a log on this machine is not behind a proxy that happens to be set
+                trust_env=False,  # a proxy variable must not redirect calls to a local server
             )
         return self._client
 
 
 def _ssl_context(verify: Verify) -> ssl.SSLContext | bool:
-    """What the system trusts (and SSL_CERT_FILE), or an authority's file, or a context of the caller's."""
+    """The system's certificates (and SSL_CERT_FILE), an authority's file, or the caller's context."""
     if verify is True or isinstance(verify, str):
         try:
             return ssl.create_default_context(cafile=None if verify is True else verify)
         except OSError as wrong:
-            raise InvalidInput(f"verify={verify!r} is no file with certificates: {wrong}") from None
+            raise InvalidInput(f"verify={verify!r} is not a certificate file: {wrong}") from None
     return verify
 
 
 def decoded_as(route: Route[T], answer: ServerResponse) -> T:
     """Raises ServerFault for a body that is not the route's response."""
     if route.response is None:
-        raise InvariantBroken(f"{route.method} {route.path} answers with no JSON")
+        raise InvariantBroken(f"{route.method} {route.path} does not return JSON")
     return decoded(answer.body, route.response)
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """Raises ServerFault for what is no such answer."""
+    """Raises ServerFault if the body does not have this type."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as wrong:
-        raise ServerFault(f"the server's answer cannot be read: {wrong}") from None
+        raise ServerFault(f"cannot decode the server's response: {wrong}") from None
 
 
 def _validated_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("http", "https") or not rest.strip("/"):
         raise InvalidInput(
-            f"a server's URL begins with http:// or https://, such as {URL_DEFAULT}, not {url!r}"
+            f"a server URL begins with http:// or https://, such as {URL_DEFAULT}, not {url!r}"
         )
     return url.rstrip("/")
 

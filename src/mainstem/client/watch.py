@@ -1,4 +1,4 @@
-"""Watching topics over an event stream that is opened again where it broke off."""
+"""Watches topics over an event stream, and reconnects where it broke off."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def watch(
     node: str | list[str] | None = None,
     lenient: bool = False,
 ) -> AsyncGenerator[list[Event]]:
-    """What happens in the topics, a frame at a time. Raises TopicNotFound unless `lenient`."""
+    """The events of the topics, a frame at a time. Raises TopicNotFound unless `lenient`."""
     if not topics:
         raise InvalidInput("name at least one topic to watch")
     watching = _WatchState(transport, topics, node, lenient)
@@ -42,9 +42,9 @@ async def watch(
             async with aclosing(watching.frames(persistence)) as frames:
                 async for items in frames:
                     yield items
-            continue  # the server ended the stream: all is deleted, or it goes away
+            continue  # the server ended the stream: all topics are deleted, or it shuts down
         except NotFound:
-            gone = await watching.begin()  # the session is forgotten: a new one goes on in its place
+            gone = await watching.begin()  # the session expired: continue in a new one
         except Unavailable as error:
             await persistence.pause(error)
             continue
@@ -53,7 +53,7 @@ async def watch(
 
 
 class _WatchState:
-    """One session, and how far it is. `cursors` holds the topics that are left."""
+    """One session and its progress. `cursors` holds the remaining topics."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _WatchState:
         self.cursors: dict[str, Beginning] = dict(topics)
 
     async def begin(self) -> list[str]:
-        """Make a session from the cursors. Returns the topics that are not there any more."""
+        """Create a session from the cursors. Returns the topics that do not exist any more."""
         gone: list[str] = []
         while self.cursors:
             body = WatchBody(
@@ -99,7 +99,7 @@ class _WatchState:
         return gone
 
     async def frames(self, persistence: ReconnectPolicy) -> AsyncGenerator[list[Event]]:
-        """One connection's. Raises NotFound when the session is gone, Unavailable when the server is."""
+        """The frames of one connection. Raises NotFound if the session expired, Unavailable if the connection broke."""
         resume = base64.urlsafe_b64encode(msgspec.json.encode(self.cursors)).decode().rstrip("=")
         headers = {"last-event-id": resume}
         async with (
@@ -133,4 +133,4 @@ class _WatchState:
             return [deleted]
         if event.name == "error":
             raise event_failure(event.data)
-        return []  # of a newer server
+        return []  # an event type of a newer server

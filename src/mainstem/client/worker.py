@@ -1,4 +1,4 @@
-"""A worker: jobs of one queue as they come, their leases kept alive, each settled once."""
+"""A worker: receives jobs of one queue, extends their leases, and settles each job once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= limits.CLAIM_JOBS_MAX:
-            raise InvalidInput(f"concurrency takes 1 to {limits.CLAIM_JOBS_MAX}, not {self.concurrency}")
+            raise InvalidInput(f"concurrency must be 1 to {limits.CLAIM_JOBS_MAX}, not {self.concurrency}")
 
 
 class AsyncJob:
@@ -72,34 +72,34 @@ class AsyncJob:
 
     @property
     def trace(self) -> str | None:
-        """The context of the trace it was sent in, for `tracing.processing`; handlers are run in it already."""
+        """The trace context of its producer, for `tracing.processing`; handlers already run in it."""
         return self.body.trace
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often it was delivered, this time included."""
         return self.body.deliveries
 
     @property
     def deadline_ms(self) -> int:
-        """When its lease ends, unless it is extended before."""
+        """When its lease ends, unless it is extended."""
         return self.body.deadline_ms
 
     @property
     def settled(self) -> bool:
-        """Acked, given back, or lost: nothing more can be done with it here."""
+        """Whether it was acked, returned or lost."""
         return not self._worker.holds(self.body)
 
     async def ack(self) -> None:
-        """It is done. Raises LeaseLost if somebody else has it by now."""
+        """Acknowledge the job, which deletes it. Raises LeaseLost if the lease expired."""
         await self._worker.ack(self.body)
 
     async def nack(self, delay_ms: int = 0) -> None:
-        """Give it back. Raises LeaseLost if somebody else has it by now."""
+        """Return the job to the queue. Raises LeaseLost if the lease expired."""
         await self._worker.nack(self.body, delay_ms)
 
     async def extend(self, lease_ms: int) -> None:
-        """Keep it for so long from now on. Raises LeaseLost if somebody else has it by now."""
+        """Extend the lease to `lease_ms` from now. Raises LeaseLost if the lease expired."""
         if self.settled:
             raise LeaseLost(self._worker.queue, [self.seq])
         await self._worker.extend([self.body], lease_ms)
@@ -122,7 +122,7 @@ Handler = Callable[[AsyncJob], Awaitable[object]]
 
 
 class AsyncWorker:
-    """Made by `client.worker(queue)`."""
+    """Receives jobs of a queue. Created by `client.worker(queue)`."""
 
     def __init__(self, transport: Transport, queue: str, options: WorkerOptions) -> None:
         self._transport = transport
@@ -153,28 +153,28 @@ class AsyncWorker:
                 raise StopAsyncIteration
             if isinstance(job, Exception):
                 raise job
-            if not job.settled:  # else its connection was lost before anybody looked at it
+            if not job.settled:  # else the connection was lost before the job was delivered
                 return job
 
     def __call__(self, handler: Handler) -> AsyncRunner:
-        """Decorate the function that does the work."""
+        """Decorate the function that handles a job."""
         return AsyncRunner(self, handler)
 
     def holds(self, job: JobBody) -> bool:
         return job.lease_id in self._held
 
     def stop(self) -> None:
-        """Hand out no more jobs. On the loop's thread only."""
+        """Deliver no more jobs. On the loop's thread only."""
         self._closed = True
         self._jobs.put_nowait(None)
 
     async def close(self) -> None:
-        """Stop, and give back what is unsettled. Idempotent."""
+        """Stop, and return unsettled jobs. Idempotent."""
         self.stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # with its connection the server ends its leases
+        await asyncio.gather(*tasks, return_exceptions=True)  # the server ends the leases with the connection
         self._held.clear()
 
     async def ack(self, job: JobBody) -> None:
@@ -190,7 +190,7 @@ class AsyncWorker:
         self._check_settled(job, *await self._send(routes.POST_NACK, body))
 
     async def extend(self, jobs: list[JobBody], lease_ms: int) -> None:
-        """Raises LeaseLost for those that are lost; one that was settled meanwhile is not."""
+        """Raises LeaseLost for lost leases. A job that was settled in the meantime is not lost."""
         body = ExtendJobsBody(*self._jobs_named(jobs), lease_ms=lease_ms)
         extended, _ = await self._send(routes.POST_EXTEND, body)
         lost = []
@@ -219,14 +219,14 @@ class AsyncWorker:
         answer = await self._transport.request(route, self.queue, body=body, query=query)
         return decoded_as(route, answer), answer.repeated
 
-    # Behind the scenes
+    # Background tasks
 
     def _start(self) -> None:
         if self._tasks or self._closed:
             return
         self._tasks.append(self._transport.spawn(self._receive(), "mainstem-worker"))
         if self.options.auto_extend:
-            self._tasks.append(self._transport.spawn(self._keep(), "mainstem-leases"))
+            self._tasks.append(self._transport.spawn(self._extend_leases(), "mainstem-leases"))
 
     async def _receive(self) -> None:
         persistence = ReconnectPolicy(self._transport.timeout_s)
@@ -261,8 +261,8 @@ class AsyncWorker:
                     self._jobs.put_nowait(AsyncJob(self, job))
         raise Unavailable("the stream of jobs ended")
 
-    async def _keep(self) -> None:
-        """Extend the leases of all that is held, well before they run out."""
+    async def _extend_leases(self) -> None:
+        """Extend the leases of held jobs well before they expire."""
         lease_ms = self.options.lease_ms
         while lease_ms is None:
             try:
@@ -271,7 +271,7 @@ class AsyncWorker:
             except Unavailable:
                 await asyncio.sleep(_ASK_AGAIN_S)
             except MainstemError:
-                return  # whoever waits for jobs is told the same
+                return  # the consumer of jobs gets the same error
         while True:
             await asyncio.sleep(lease_ms / 1000 / _EXTENSIONS_PER_LEASE)
             if not self._held:
@@ -281,11 +281,11 @@ class AsyncWorker:
             except LeaseLost as lost:
                 _log.warning("%s", lost)
             except MainstemError as error:
-                _log.warning("leases were not extended: %s", error)
+                _log.warning("cannot extend leases: %s", error)
 
 
 class AsyncRunner:
-    """A function that works through a queue. Call it with a job, or `run` it."""
+    """A function that handles the jobs of a queue. Call it with a job, or `run` it."""
 
     def __init__(self, worker: AsyncWorker, handler: Handler) -> None:
         self._worker = worker
@@ -296,7 +296,7 @@ class AsyncRunner:
         return self._handler(job)
 
     async def run(self) -> None:
-        """Until `stop`: jobs that raise are given back and logged."""
+        """Handle jobs until `stop`. Jobs whose handler raises are returned to the queue and logged."""
         running: set[asyncio.Task[None]] = set()
         async with self._worker as worker:
             async for job in worker:
@@ -306,7 +306,7 @@ class AsyncRunner:
             await asyncio.gather(*running)
 
     def stop(self) -> None:
-        """Take no more jobs; those at work are finished."""
+        """Accept no more jobs; running jobs finish."""
         self._worker.stop()
 
     async def _handle(self, job: AsyncJob) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from mainstem import events, limits
+from mainstem.broker.access.principal import ANONYMOUS, Principal
 from mainstem.metrics import Metric, one
 
 _log = events.named("doors")
@@ -306,6 +307,11 @@ def connection_limit() -> int:
         soft = limits.DESCRIPTORS_MAX
     reserve = min(limits.DESCRIPTORS_RESERVED, soft // 2)
     return max(1, soft - reserve)
+
+
+def holder_of(principal: Principal, peer: str) -> str:
+    """Whom the budget counts for: the principal, or the address of a client that has not authenticated."""
+    return peer if principal.name == ANONYMOUS.name else principal.name
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

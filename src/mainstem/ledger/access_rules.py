@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
-_RESOURCE_TYPES = range(2, 7)
+ACCESS_RULES_MAX = 100_000
+ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
+
+_RESOURCE_TYPES = (*range(2, 7), *range(101, 105))
 _PATTERN_TYPES = (3, 4)
 _OPERATIONS = range(2, 15)
 _PERMISSIONS = (2, 3)
@@ -21,7 +23,7 @@ _PERMISSIONS = (2, 3)
 class AccessRule(msgspec.Struct, frozen=True, array_like=True, order=True):
     """One rule, in Kafka's numbers; also the form in a checkpoint."""
 
-    resource_type: int  # 2 topic, 3 group, 4 cluster, 5 transactional id
+    resource_type: int  # 2 topic, 3 group, 4 cluster, 5 transactional id; above 100: see `ResourceType`
     resource_name: str
     pattern_type: int  # 3 literal, 4 prefixed
     principal: str  # "User:name", or "User:*" for everybody
@@ -54,6 +56,8 @@ class AccessRules(Section[list[AccessRule]]):
 
     def __init__(self) -> None:
         self._rules: Keyed[AccessRule, AccessRule] = Keyed(fields_hash("access rule"))
+        self.changes = 0  # in this process
+        self.on_change: Callable[[], None] | None = None
 
     def __iter__(self) -> Iterator[AccessRule]:
         """Sorted."""
@@ -69,16 +73,23 @@ class AccessRules(Section[list[AccessRule]]):
             if wrong is not None:
                 return InvalidInput(wrong)
         added = {rule for rule in command.rules if rule not in self._rules}
-        if len(self._rules) + len(added) > limits.ACCESS_RULES_MAX:
-            return LimitReached(f"there may be at most {limits.ACCESS_RULES_MAX} access rules")
+        if len(self._rules) + len(added) > ACCESS_RULES_MAX:
+            return LimitReached(f"there may be at most {ACCESS_RULES_MAX} access rules")
         for rule in added:
             self._rules.put(rule, rule)
+        self._note_change()
         return AccessRulesChanged(tuple(sorted(added)))
 
     @applies(DeleteAccessRules)
     def delete(self, command: DeleteAccessRules, now: Moment) -> AccessRulesChanged:
         removed = {rule for rule in command.rules if self._rules.pop(rule) is not None}
+        self._note_change()
         return AccessRulesChanged(tuple(sorted(removed)))
+
+    def _note_change(self) -> None:
+        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
 
     @property
     def digest(self) -> int:
@@ -107,6 +118,6 @@ def fault(rule: AccessRule) -> str | None:
     if not rule.host or not rule.resource_name:
         return "a rule needs a host and a resource name; * means all"
     words = (rule.resource_name, rule.principal, rule.host)
-    if any(len(word) > limits.ACCESS_RULE_CHARS_MAX for word in words):
-        return f"the names in a rule have at most {limits.ACCESS_RULE_CHARS_MAX} characters each"
+    if any(len(word) > ACCESS_RULE_CHARS_MAX for word in words):
+        return f"the names in a rule have at most {ACCESS_RULE_CHARS_MAX} characters each"
     return None

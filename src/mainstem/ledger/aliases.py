@@ -1,7 +1,7 @@
-"""Aliases: offsets of a stream whose bytes are those of another one, where they were first written.
+"""Aliases: offset ranges of a stream whose bytes are stored in another stream.
 
-Depth is always one: a copy of a copy points at the stream that has the bytes. The copies outlive whatever happens to
-the original records, so the log keeps the objects that `reaching` names.
+An alias never points at another alias: a copy of a copy points at the stream that has the bytes. Copies may outlive the
+original records, so the log keeps the objects that `reaching` names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from mainstem.ledger.digest import MASK, mix
 from mainstem.ledger.fan_out import GAP, AliasSegment, FanOut, FanOutState, Int64s
 
-_TAG = 1 << 43  # beside a number, so that segments hash like nothing else
+_TAG = 1 << 43  # added to a stream's number, so that segments hash differently from everything else
 
 
 class AliasRun(NamedTuple):
@@ -40,12 +40,12 @@ class AliasesState(msgspec.Struct, frozen=True, array_like=True):
     next_feed: int
     digest: int
     feeds: list[FanOutState]
-    # stream, then its segments that are over: bases, counts, feeds, positions, each little-endian i8
+    # stream, then its closed segments: bases, counts, fan-outs, positions, each little-endian i8
     segments: list[tuple[int, list[bytes]]]
 
 
 class AliasSegments:
-    """The segments of one stream that are over, by offset."""
+    """The closed segments of one stream, by offset."""
 
     __slots__ = ("bases", "counts", "feeds", "positions")
 
@@ -62,12 +62,12 @@ class AliasSegments:
         return self.bases, self.counts, self.feeds, self.positions
 
     def add(self, segment: AliasSegment) -> None:
-        at = bisect_left(self.bases, segment.base)  # nearly always the end
+        at = bisect_left(self.bases, segment.base)  # nearly always appended at the end
         for column, value in zip(self.columns(), segment, strict=True):
             column.insert(at, value)
 
     def between(self, start: int, end: int) -> Iterator[AliasSegment]:
-        """Those with an offset in [start, end), whole."""
+        """The whole segments that overlap [start, end)."""
         at = max(bisect_right(self.bases, start) - 1, 0)
         while at < len(self.bases) and self.bases[at] < end:
             segment = AliasSegment(self.bases[at], self.counts[at], self.feeds[at], self.positions[at])
@@ -76,7 +76,7 @@ class AliasSegments:
             at += 1
 
     def cut(self, floor: int) -> None:
-        """Forget those that end at or below `floor`."""
+        """Drop the segments that end at or below `floor`."""
         gone = max(bisect_right(self.bases, floor) - 1, 0)
         if gone < len(self.bases) and self.bases[gone] + self.counts[gone] <= floor:
             gone += 1
@@ -87,11 +87,11 @@ class AliasSegments:
 class Aliases:
     def __init__(self) -> None:
         self.feeds: dict[int, FanOut] = {}
-        # A sum over every segment that ever began and every run: what is forgotten later does not change it.
+        # A sum over every segment and run ever started. Pruning does not change it.
         self.digest = 0
         self._next_feed = 1
         self._over: dict[int, AliasSegments] = {}
-        self._growing: dict[int, list[int]] = {}  # stream → feeds it is a member of
+        self._growing: dict[int, list[int]] = {}  # stream → the fan-outs it is a member of
         self._reached: dict[int, tuple[Int64s, Int64s]] | None = None
 
     # Reads
@@ -101,19 +101,19 @@ class Aliases:
         return stream in self._over or stream in self._growing
 
     def segments(self, stream: int, start: int, end: int) -> Iterator[AliasSegment]:
-        """By offset, those with an offset in [start, end), whole."""
+        """The whole segments that overlap [start, end), by offset."""
         growing = [self.feeds[number].growing(stream) for number in self._growing.get(stream, ())]
         found = sorted(one for one in growing if one is not None and one.base < end and one.end > start)
         over = self._over.get(stream)
         return merge(over.between(start, end), found) if over else iter(found)
 
     def between(self, stream: int, start: int, end: int) -> Iterator[AliasRun]:
-        """The copies at offsets [start, end), cut to them, in order."""
+        """The copies at offsets [start, end), in order and clipped to that range."""
         for segment in self.segments(stream, start, end):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            # What no stream holds any more may be forgotten already.
-            first = max(start, segment.base, feed.start + shift)
-            for run in feed.runs(first - shift, min(end, segment.end) - shift):
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
+            # Runs that no stream refers to may be pruned already.
+            first = max(start, segment.base, fan_out.start + shift)
+            for run in fan_out.runs(first - shift, min(end, segment.end) - shift):
                 if run.origin != GAP:
                     yield AliasRun(run.position + shift, run.count, run.origin, run.base, run.time_ms)
 
@@ -128,9 +128,9 @@ class Aliases:
     def first_at_time(self, stream: int, start: int, time_ms: int) -> int | None:
         """The first copy at or after `start` whose time is `time_ms` or later."""
         for segment in self.segments(stream, start, 1 << 62):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            first = max(start, segment.base, feed.start + shift)
-            found = feed.first_at_time(first - shift, segment.end - shift, time_ms)
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
+            first = max(start, segment.base, fan_out.start + shift)
+            found = fan_out.first_at_time(first - shift, segment.end - shift, time_ms)
             if found is not None:
                 return found + shift
         return None
@@ -139,14 +139,14 @@ class Aliases:
         """The latest time of the copies at [start, end)."""
         latest: int | None = None
         for segment in self.segments(stream, start, end):
-            feed, shift = self.feeds[segment.feed], segment.base - segment.position
-            first, last = max(start, segment.base, feed.start + shift), min(end, segment.end)
-            found = feed.latest_time(first - shift, last - shift)
+            fan_out, shift = self.feeds[segment.fan_out], segment.base - segment.position
+            first, last = max(start, segment.base, fan_out.start + shift), min(end, segment.end)
+            found = fan_out.latest_time(first - shift, last - shift)
             latest = found if latest is None or (found is not None and found > latest) else latest
         return latest
 
     def resolve(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Where the bytes of [start, end) are: (origin, base, count), in order. No gap may lie in it."""
+        """Where the bytes of [start, end) are: (origin, base, count), in order. The range must not have a gap."""
         at = start
         if self.has(stream):
             for run in self.between(stream, start, end):
@@ -168,7 +168,7 @@ class Aliases:
         return at < len(starts) and bool(starts[at] < end)
 
     def copies_of(self, origin: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The copies that are read from [start, end) of a stream: (stream, first, last). Looks at all there are."""
+        """The copies that are read from [start, end) of a stream: (stream, first, last). Scans all copies."""
         if not self.reaching(origin, start, end):
             return
         for stream in sorted({*self._over, *self._growing}):
@@ -181,7 +181,7 @@ class Aliases:
 
     def _origins(self) -> dict[int, tuple[Int64s, Int64s]]:
         """By stream, the ranges that copies are read from: starts and ends, merged where they touch."""
-        columns = [feed.origins() for feed in self.feeds.values()]
+        columns = [fan_out.origins() for fan_out in self.feeds.values()]
         origins, starts, ends = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         order = np.lexsort((starts, origins))
         origins, starts, ends = origins[order], starts[order], ends[order]
@@ -200,36 +200,36 @@ class Aliases:
     # Changes
 
     def open(self, source: int, cursor: int, below: int) -> FanOut:
-        feed = self.feeds[self._next_feed] = FanOut(self._next_feed, source, cursor, below)
+        fan_out = self.feeds[self._next_feed] = FanOut(self._next_feed, source, cursor, below)
         self._next_feed += 1
-        return feed
+        return fan_out
 
-    def join(self, feed: FanOut, leg: int, dest: int, end: int) -> None:
-        feed.join(leg, dest, end)
-        self._growing.setdefault(dest, []).append(feed.number)
+    def join(self, fan_out: FanOut, leg: int, dest: int, end: int) -> None:
+        fan_out.join(leg, dest, end)
+        self._growing.setdefault(dest, []).append(fan_out.number)
 
-    def leave(self, feed: FanOut, leg: int, dest: int) -> None:
-        segment = feed.leave(leg)
+    def leave(self, fan_out: FanOut, leg: int, dest: int) -> None:
+        segment = fan_out.leave(leg)
         if segment is not None:
             self._end(dest, segment)
         numbers = self._growing[dest]
-        numbers.remove(feed.number)
+        numbers.remove(fan_out.number)
         if not numbers:
             del self._growing[dest]
 
     def extend(
         self,
-        feed: FanOut,
+        fan_out: FanOut,
         ends: Int64s,
         pieces: list[tuple[int, int, int]],
         time_ms: int,
     ) -> None:
-        """Forward pieces (origin, base, count) to every member, whose streams end at `ends`."""
-        for dest, segment in feed.begin(ends):
+        """Forward pieces (origin, base, count) to every member. `ends` are the end offsets of the members' streams."""
+        for dest, segment in fan_out.begin(ends):
             self._end(dest, segment)
         for origin, base, count in pieces:
-            self.digest = (self.digest + mix(_TAG | feed.number, feed.end, origin + 1, base)) & MASK
-            feed.add(origin, base, count, time_ms)
+            self.digest = (self.digest + mix(_TAG | fan_out.number, fan_out.end, origin + 1, base)) & MASK
+            fan_out.add(origin, base, count, time_ms)
         self._reached = None
 
     def _end(self, dest: int, segment: AliasSegment) -> None:
@@ -237,15 +237,17 @@ class Aliases:
         self.digest = (self.digest + mix(_TAG | dest, segment.base, segment.position, segment.count)) & MASK
 
     def forget_streams(self, streams: tuple[int, ...]) -> None:
-        """Their topic is deleted, and its routers with it."""
+        """The topic of these streams and its routers are deleted."""
         for stream in streams:
             self._over.pop(stream, None)
 
     def prune(self, start_of: Callable[[int], int]) -> None:
-        """Forget what nobody can read any more. It changes no answer, so it may be done at any time."""
+        """Drop what nobody can read any more. This changes no result, so it may run at any time."""
         floors = {
-            number: feed.members_floor(np.array([start_of(dest) for dest in feed.dests.tolist()], np.int64))
-            for number, feed in self.feeds.items()
+            number: fan_out.members_floor(
+                np.array([start_of(dest) for dest in fan_out.dests.tolist()], np.int64)
+            )
+            for number, fan_out in self.feeds.items()
         }
         for stream, segments in list(self._over.items()):
             start = start_of(stream)
@@ -254,11 +256,11 @@ class Aliases:
                 del self._over[stream]
             for segment in segments.between(0, 1 << 62):
                 needed = segment.position + max(0, start - segment.base)
-                floors[segment.feed] = min(floors[segment.feed], needed)
+                floors[segment.fan_out] = min(floors[segment.fan_out], needed)
         for number, floor in floors.items():
-            feed = self.feeds[number]
-            feed.prune(floor)
-            if floor >= feed.end and not len(feed.dests):
+            fan_out = self.feeds[number]
+            fan_out.prune(floor)
+            if floor >= fan_out.end and not len(fan_out.dests):
                 del self.feeds[number]
         self._reached = None
 
@@ -269,7 +271,7 @@ class Aliases:
         return AliasesState(
             self._next_feed,
             self.digest,
-            [feed.encode() for _, feed in sorted(self.feeds.items())],
+            [fan_out.encode() for _, fan_out in sorted(self.feeds.items())],
             [
                 (stream, [column.tobytes() for column in segments.columns()])
                 for stream, segments in sorted(self._over.items())
@@ -281,9 +283,9 @@ class Aliases:
         aliases = cls()
         aliases._next_feed, aliases.digest = state.next_feed, state.digest
         for one in state.feeds:
-            feed = aliases.feeds[one.number] = FanOut.decode(one)
-            for dest in feed.dests.tolist():
-                aliases._growing.setdefault(dest, []).append(feed.number)
+            fan_out = aliases.feeds[one.number] = FanOut.decode(one)
+            for dest in fan_out.dests.tolist():
+                aliases._growing.setdefault(dest, []).append(fan_out.number)
         for stream, columns in state.segments:
             segments = aliases._over[stream] = AliasSegments()
             for column, body in zip(segments.columns(), columns, strict=True):

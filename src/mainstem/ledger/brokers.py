@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, InvalidInput
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
+
+COMMIT_IDS_KEPT_PER_BROKER = 1024
 
 _BROKERS = 1 << 32  # broker numbers fit 32 bits
 
@@ -37,7 +38,7 @@ class Halt(Command, frozen=True, tag=41):
 
 
 class Heartbeat(Command, frozen=True, tag=121):
-    """A broker with nothing else to commit is alive. The commit itself says so."""
+    """Shows that a broker is alive when it has nothing else to commit."""
 
     broker: int
     epoch: int
@@ -54,7 +55,7 @@ class ExpireBroker(Command, frozen=True, tag=123):
 
 
 class AdmitBroker(Command, frozen=True, tag=124):
-    """Boot a broker that has no number yet. Refused if the number was ever taken."""
+    """Boot a broker that has no number yet. Rejected if the number was ever used."""
 
     broker: int
     boot_id: str
@@ -82,7 +83,7 @@ class BrokerGone:
     """The result of LeaveBroker and ExpireBroker."""
 
     broker: int
-    gone: bool  # False: it was gone before, or has committed since
+    gone: bool  # False: it had left before, or has committed since
 
 
 class BrokerEpochEnded(NamedTuple):
@@ -119,7 +120,7 @@ class Membership:
     node: str
     halted: bool = False
     last_commit_id: int = -1
-    commit_ids: deque[int] = field(default_factory=lambda: deque(maxlen=limits.COMMIT_IDS_KEPT_PER_BROKER))
+    commit_ids: deque[int] = field(default_factory=lambda: deque(maxlen=COMMIT_IDS_KEPT_PER_BROKER))
 
     @property
     def digest(self) -> int:
@@ -133,7 +134,7 @@ class Brokers(Section[list[BrokerState]]):
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._members: dict[int, Membership] = {}  # a plain dict: every entry looks its broker up
+        self._members: dict[int, Membership] = {}  # a plain dict, because every entry looks up its broker
 
     def __iter__(self) -> Iterator[Membership]:
         """By number."""
@@ -168,17 +169,17 @@ class Brokers(Section[list[BrokerState]]):
     # Entries
 
     def admit(self, broker: int, epoch: int, first_id: int, last_id: int) -> Admission:
-        """Judge entries with consecutive commit ids, and remember the ids if they apply."""
+        """Check entries with consecutive commit ids, and remember the ids if the entries apply."""
         member = self._members.get(broker)
         if member is None or member.epoch != epoch or member.halted:
             return Admission.FENCED
         if first_id <= member.last_commit_id:
-            # An id from before the window may or may not have been applied: refuse, rather than guess.
+            # Whether an id from before the window was applied is unknown: refuse it.
             return Admission.REPEATED if first_id in member.commit_ids else Admission.FENCED
         if first_id == last_id:
             member.commit_ids.append(last_id)
         else:
-            kept = limits.COMMIT_IDS_KEPT_PER_BROKER
+            kept = COMMIT_IDS_KEPT_PER_BROKER
             member.commit_ids.extend(range(max(first_id, last_id + 1 - kept), last_id + 1))
         member.last_commit_id = last_id
         return Admission.APPLY

@@ -65,7 +65,7 @@ def unpack(data: Buffer) -> tuple[LedgerState[Any], int | None]:
 
     Raises NewerVersion, OlderVersion or LogDamaged."""
     if len(data) < HEAD.size:
-        raise LogDamaged("a checkpoint is shorter than its head")
+        raise LogDamaged("a checkpoint is shorter than its header")
     magic, version, digests, digest, checksum, length = HEAD.unpack_from(data)
     if magic != MAGIC:
         raise LogDamaged("not a checkpoint of a ledger")

@@ -1,4 +1,4 @@
-"""What a topic is configured to be: one typed record whatever door set it."""
+"""The configuration of a topic: one typed record, whichever door set it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     table: bool = False  # the topic is also published as a table
     inert: tuple[tuple[str, str], ...] = ()  # settings without effect, by name: kept so that they read back
     named: tuple[str, ...] = ()  # settings given by name, sorted; the others follow the server's default
-    priority: int | None = None  # given by hand; None = by how lately the topic was read
+    priority: int | None = None  # set by an operator; None = by how recently the topic was read
     auto_priority: bool = True
-    auto_create: bool = True  # a write may make the topic anew
+    auto_create: bool = True  # a write may create the topic again
     idempotency_window_ms: int = 120_000  # how long a write's idempotency key is remembered; 0 = not at all
     dedupe_node: bool = True  # readers may leave out records of their own node
     lease_ms: int = 30_000  # of a claimed job, unless the claim says otherwise
-    claim_jitter_ms: int = 0  # claims are gathered for so long and served together
-    max_deliveries: int = 0  # a job handed out this often goes to `dead_letter`; 0 = never
-    dead_letter: str | None = None  # topic that takes those jobs
-    leases_durable: bool = False  # leases outlive a restart
+    claim_jitter_ms: int = 0  # how long claims are collected, to serve them together
+    max_deliveries: int = 0  # a job leased this often goes to `dead_letter`; 0 = never
+    dead_letter: str | None = None  # the topic for those jobs
+    leases_durable: bool = False  # leases survive a restart
+    validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
 
     def __post_init__(self) -> None:
         # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
@@ -54,7 +55,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def changed(self) -> dict[str, Any]:
-        """What differs from the defaults, as declared: the same whatever fields a later version adds."""
+        """The fields that differ from their defaults, in order of declaration, whatever fields a later version adds."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -64,8 +65,13 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.ttl_ms or self.cap_bytes or self.cap_records) or self.type == "queue"
 
     @property
+    def validates(self) -> bool:
+        """Appends decode every record: the topic asks for it, or compaction needs every key."""
+        return self.validate_records == "full" or "compact" in self.cleanup_policy
+
+    @property
     def relaxed(self) -> bool:
-        """Acked before it is synced."""
+        """Whether appends are acknowledged before they are synced."""
         return self.durability != "fsync"
 
 

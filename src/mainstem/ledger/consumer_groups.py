@@ -1,8 +1,8 @@
 """Groups whose partitions the broker assigns: members, their epochs and partitions, as their coordinator decided.
 
-A coordinator keeps a group in memory, and has it here before any member hears of a change. So the next coordinator, or
-the same after a start, goes on where it was, and members notice nothing. Each change names the revision that it is made
-to: of two brokers that both take themselves for the coordinator only one can decide, and the other one finds out.
+A coordinator keeps a group in memory, and commits each change here before it answers a member. So the next coordinator,
+or the same one after a restart, continues from this state, and members notice nothing. Each change names the revision
+that it follows: if two brokers both act as coordinator, only one change is applied, and the other broker gets an error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mainstem import limits
 from mainstem.errors import GroupOvertaken, InvalidInput, MainstemError, StaleMemberEpoch, UnknownMember
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.topics import TOPIC_ID_BYTES
 
@@ -26,7 +27,7 @@ class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
     """A member as its coordinator sees it; also as a checkpoint holds it."""
 
     member_id: str
-    epoch: int  # -2 = a static member that left for now
+    epoch: int  # -2 = a static member that left temporarily
     previous_epoch: int
     instance_id: str | None
     rack: str | None
@@ -36,26 +37,26 @@ class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
     topics: tuple[str, ...]
     pattern: str | None
     assignor: str | None
-    assigned: Assignment  # what it may read
-    revoking: Assignment  # what it has yet to give up
-    target: Assignment  # what it shall read
+    assigned: Assignment  # partitions it may read
+    revoking: Assignment  # partitions it must still release
+    target: Assignment  # partitions it will read
 
 
 class ChangeConsumerGroup(Command, frozen=True, tag=152):
-    """A coordinator decided something. Refused unless nobody did since the revision it knows.
+    """A coordinator changes a group. Rejected if the group has changed since the revision that the coordinator knows.
 
-    With no members and none gone it only takes the group over: nobody who knows an older revision can decide then."""
+    With no members and none removed, it only takes over the group: a coordinator with an older revision is rejected."""
 
     group: str
-    after: int  # the revision it knows; 0 = the ledger holds nothing of the group
+    after: int  # the revision it knows; 0 = the ledger does not hold the group
     epoch: int
     target_epoch: int
-    members: tuple[ConsumerMemberState, ...]  # that are new, or others than they were
+    members: tuple[ConsumerMemberState, ...]  # new or changed
     gone: tuple[str, ...] = ()
 
 
 class ForgetConsumerGroup(Command, frozen=True, tag=153):
-    """The group lives on in its coordinator's memory alone. Refused as above."""
+    """Keep the group only in its coordinator's memory. Rejected like ChangeConsumerGroup."""
 
     group: str
     after: int
@@ -63,19 +64,19 @@ class ForgetConsumerGroup(Command, frozen=True, tag=153):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupKept:
-    revision: int  # that the next change is made to; 0 = nothing is held of the group
+    revision: int  # that the next change must name; 0 = the ledger does not hold the group
 
 
 _EPOCH_MAX = 2**31 - 1
 _EPOCH_MIN = -2
-_GROUP_BYTES = 256  # of a group beside its members
+_GROUP_BYTES = 256  # of a group without its members
 _FORGOTTEN = ConsumerGroupKept(0)
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class ConsumerGroupState(msgspec.Struct, frozen=True, array_like=True):
-    """Of one group, as a checkpoint holds it."""
+    """One group, in a checkpoint."""
 
     group: str
     revision: int
@@ -90,7 +91,7 @@ class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredGroup:
-    """One group. Its members are in the order in which they came."""
+    """One group. Its members are in the order in which they joined."""
 
     __slots__ = ("_members_digest", "bytes", "epoch", "members", "name", "revision", "target_epoch")
 
@@ -100,7 +101,7 @@ class StoredGroup:
         self.epoch = 0
         self.target_epoch = 0
         self.members: dict[str, ConsumerMemberState] = {}
-        self.bytes = _GROUP_BYTES  # about what it takes in a checkpoint
+        self.bytes = _GROUP_BYTES  # its approximate size in a checkpoint
         self._members_digest = 0
 
     @property
@@ -128,13 +129,13 @@ class StoredGroup:
 
 
 class ConsumerGroups(Section[ConsumerGroupsState]):
-    """By name, only of groups with members. One that takes too much room is not kept: its members are strangers to the
-    next coordinator."""
+    """By name, only groups with members. A group over the size limit is not stored: the next coordinator does not
+    recognise its members."""
 
     def __init__(self) -> None:
         self._groups: Keyed[str, StoredGroup] = Keyed(attrgetter("digest"))
-        self._changes = 0  # so far: each gives a new revision
-        self._bytes = 0
+        self._changes = 0  # so far; each one gives a new revision
+        self.bytes = 0
 
     @property
     def digest(self) -> int:
@@ -145,7 +146,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         return self._groups.get(group)
 
     def revision(self, group: str) -> int:
-        """Of the last change; 0 if nothing is held of the group."""
+        """The revision of the last change; 0 if the ledger does not hold the group."""
         found = self._groups.get(group)
         return 0 if found is None else found.revision
 
@@ -170,7 +171,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         if (
             not group.members
             or group.bytes > limits.CONSUMER_GROUP_BYTES_MAX
-            or self._bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
+            or self.bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
         ):
             return _FORGOTTEN
         self._put(group)
@@ -184,7 +185,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         return _FORGOTTEN
 
     def bad_member(self, group: str, member_id: str, epoch: int) -> MainstemError | None:
-        """Why a member may not commit offsets, if so. Another coordinator may have accepted the commit."""
+        """Why a member may not commit offsets, if so. A former coordinator may have accepted the commit."""
         found = self._groups.get(group) if epoch >= 0 else None
         if found is None:
             return None
@@ -217,36 +218,36 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
 
     def _put(self, group: StoredGroup) -> None:
         self._groups.put(group.name, group)
-        self._bytes += group.bytes
+        self.bytes += group.bytes
 
     def _take_out(self, name: str) -> StoredGroup | None:
         """Remove a group, to change it or forget it."""
         group = self._groups.pop(name)
         if group is not None:
-            self._bytes -= group.bytes
+            self.bytes -= group.bytes
         return group
 
 
 def encoded_member(member: ConsumerMemberState) -> bytes:
-    """As plain values: of a struct msgspec writes a header that grows with the fields it might have."""
+    """Encode as plain values: msgspec would encode a struct with a header that grows with its fields."""
     return _encode(msgspec.structs.astuple(member))
 
 
 def _fault(command: ChangeConsumerGroup) -> str | None:
-    if not 1 <= len(command.group) <= limits.NAME_CHARS_MAX:
-        return f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(command.group)}"
+    if not 1 <= id_chars(command.group) <= limits.NAME_CHARS_MAX:
+        return f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(command.group)}"
     ids = [member.member_id for member in command.members] + list(command.gone)
     if not all(ids) or len(set(ids)) != len(ids):
-        return "the members of a change have ids, and each its own"
+        return "each member of a change needs an id of its own"
     epochs = [command.epoch, command.target_epoch]
     epochs += [epoch for member in command.members for epoch in (member.epoch, member.previous_epoch)]
     if not all(_EPOCH_MIN <= epoch <= _EPOCH_MAX for epoch in epochs):
         return f"an epoch is a number from {_EPOCH_MIN} to {_EPOCH_MAX}"
     if not all(0 <= member.rebalance_ms <= limits.GROUP_REBALANCE_MS_MAX for member in command.members):
-        return f"a rebalance takes 0 to {limits.GROUP_REBALANCE_MS_MAX} ms"
+        return f"a rebalance timeout is 0 to {limits.GROUP_REBALANCE_MS_MAX} ms"
     for member in command.members:
         if not all(map(_sound, (member.assigned, member.revoking, member.target))):
-            return "partitions are numbers from 0 up, of topics that are named by their ids"
+            return "an assignment needs topic ids and partition numbers from 0"
     return None
 
 

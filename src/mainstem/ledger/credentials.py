@@ -9,6 +9,8 @@ from mainstem.errors import CredentialNotFound, InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+SCRAM_CREDENTIALS_MAX = 100_000
+
 KEY_BYTES = {1: 32, 2: 64}  # by mechanism: SCRAM-SHA-256, SCRAM-SHA-512
 
 
@@ -60,7 +62,7 @@ class Credentials(Section[list[Credential]]):
         if wrong is not None:
             return InvalidInput(wrong)
         key = command.user, command.mechanism
-        full = self._credentials.refusal(key, limits.SCRAM_CREDENTIALS_MAX, "credentials")
+        full = self._credentials.refusal(key, SCRAM_CREDENTIALS_MAX, "credentials")
         if full is not None:
             return full
         credential = Credential(
@@ -98,9 +100,9 @@ def _fault(command: PutScramCredential) -> str | None:
     if not 0 < len(command.user) <= limits.NAME_CHARS_MAX:
         return f"a user name has 1 to {limits.NAME_CHARS_MAX} characters"
     if not limits.SCRAM_ITERATIONS_MIN <= command.iterations <= limits.SCRAM_ITERATIONS_MAX:
-        return f"SCRAM takes {limits.SCRAM_ITERATIONS_MIN} to {limits.SCRAM_ITERATIONS_MAX} iterations"
+        return f"SCRAM needs {limits.SCRAM_ITERATIONS_MIN} to {limits.SCRAM_ITERATIONS_MAX} iterations"
     if not 0 < len(command.salt) <= limits.SCRAM_SALT_BYTES_MAX:
         return f"a salt has 1 to {limits.SCRAM_SALT_BYTES_MAX} bytes"
     if len(command.stored_key) != length or len(command.server_key) != length:
-        return f"the keys of this mechanism have {length} bytes"
+        return f"a key of this mechanism has {length} bytes"
     return None

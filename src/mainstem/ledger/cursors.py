@@ -19,9 +19,12 @@ from mainstem.errors import (
 )
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.digest import MASK, hash_fields
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
+
+CURSORS_MAX = 4_000_000  # (group, stream) pairs
 
 
 class CommitOffsets(Command, frozen=True, tag=30):
@@ -29,22 +32,20 @@ class CommitOffsets(Command, frozen=True, tag=30):
 
     group: str
     offsets: tuple[tuple[int, int, str], ...]
-    leader_epochs: tuple[
-        int, ...
-    ] = ()  # one an offset, of the record before it; -1 = unknown; none = all unknown
-    member: str = ""  # who commits, in a group whose partitions the broker assigns
-    member_epoch: int = -1  # his; -1 = nobody's, or of another group
+    leader_epochs: tuple[int, ...] = ()  # of the record before each offset; -1 = unknown; empty = all unknown
+    member: str = ""  # that commits, in a group whose partitions the broker assigns
+    member_epoch: int = -1  # of that member; -1 = no member, or a classic group
 
 
 class DeleteOffsets(Command, frozen=True, tag=31):
-    """Forget positions of a group; no streams = all of them, and the group with it."""
+    """Delete positions of a group; no streams = all positions and the group."""
 
     group: str
     streams: tuple[int, ...] = ()
 
 
 class Take(Command, frozen=True, tag=32):
-    """Move a group's cursor over the next records and own them: no two takers get the same offset."""
+    """Move a group's cursor past the next records and assign them to the caller. No two callers get the same offset."""
 
     group: str
     stream: int
@@ -52,7 +53,7 @@ class Take(Command, frozen=True, tag=32):
 
 
 class ExpireOffsets(Command, frozen=True, tag=33):
-    """Forget these positions of a group, as far as they were not changed at `before_ms` (a ledger time) or later."""
+    """Delete those of these positions that did not change at `before_ms` (a ledger time) or later."""
 
     group: str
     streams: tuple[int, ...]
@@ -71,7 +72,7 @@ class OffsetsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Offsets the taker owns now, as half-open ranges; empty at the end of the stream."""
+    """Offsets that the caller owns now, as half-open ranges; empty at the end of the stream."""
 
     ranges: tuple[tuple[int, int], ...]
 
@@ -87,14 +88,14 @@ class Cursor(NamedTuple):
 
 
 class CursorsState(msgspec.Struct, frozen=True, array_like=True):
-    """Every cursor, by group name and stream, as a checkpoint holds it."""
+    """Every cursor, by group name and stream, in a checkpoint."""
 
     groups: list[tuple[str, list[tuple[int, int, str, int]]]]  # (stream, offset, metadata, time)
     leader_epochs: list[tuple[str, int, int]]  # (group, stream, epoch), where one is known
 
 
 class Cursors(Section[CursorsState]):
-    """group → stream → cursor. Commands return a result, or the error that refuses them whole."""
+    """group → stream → cursor. Commands return a result, or the error that rejects the whole command."""
 
     requires = (Streams, ConsumerGroups)
 
@@ -114,7 +115,7 @@ class Cursors(Section[CursorsState]):
         return group in self._groups
 
     def names(self) -> list[str]:
-        """The groups, in no order: sorting a million takes a while."""
+        """The groups, unordered: sorting a million names is slow."""
         return list(self._groups)
 
     def groups(self) -> list[str]:
@@ -137,7 +138,7 @@ class Cursors(Section[CursorsState]):
         return OffsetsCommitted(len(command.offsets))
 
     def refusal(self, command: CommitOffsets) -> MainstemError | None:
-        """Why these positions cannot be committed, if so."""
+        """Why these positions cannot be committed, or None."""
         refusal = _bad_group(command.group)
         if refusal:
             return refusal
@@ -148,15 +149,15 @@ class Cursors(Section[CursorsState]):
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)
             if not 0 <= offset <= limits.OFFSET_MAX:
-                return InvalidInput(f"{offset} is no offset to commit")
+                return InvalidInput(f"{offset} is not an offset that can be committed")
             if len(metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
                 return TooLarge(f"cursor metadata is at most {limits.CURSOR_METADATA_BYTES_MAX} bytes")
         fresh = {stream for stream, _, _ in command.offsets if self.get(command.group, stream) is None}
-        return _too_many() if self.count + len(fresh) > limits.CURSORS_MAX else None
+        return _too_many() if self.count + len(fresh) > CURSORS_MAX else None
 
     def put_checked(self, group: str, stream: int, cursor: Cursor) -> None:
-        """A position of a transaction that commits, checked when it was given. The number of cursors may be
-        exceeded by those of the open transactions: a commit cannot be refused any more."""
+        """Store a position of a transaction that commits. It was checked when it was given. The number of cursors may
+        exceed the limit by those of open transactions, because a commit cannot be rejected at this point."""
         if self._streams.exists(stream):
             self._put(group, stream, cursor)
 
@@ -174,7 +175,7 @@ class Cursors(Section[CursorsState]):
 
     @applies(ExpireOffsets)
     def expire(self, command: ExpireOffsets, now: Moment) -> OffsetsDeleted:
-        """What was committed again since it was named stays."""
+        """Positions that were committed again since then stay."""
         cursors = self._groups.get(command.group, {})
         old = [
             stream
@@ -193,9 +194,9 @@ class Cursors(Section[CursorsState]):
         if not self._streams.exists(command.stream):
             return StreamNotFound(command.stream)
         if command.limit < 1:
-            return InvalidInput(f"a take of {command.limit} records: ask for at least one")
+            return InvalidInput(f"cannot take {command.limit} records: ask for at least one")
         cursor = self.get(command.group, command.stream)
-        if cursor is None and self.count >= limits.CURSORS_MAX:
+        if cursor is None and self.count >= CURSORS_MAX:
             return _too_many()
         start = self._streams.start(command.stream)
         ranges = self._next_live(command.stream, max(start, cursor.offset if cursor else 0), command.limit)
@@ -205,7 +206,7 @@ class Cursors(Section[CursorsState]):
         return Taken(tuple(ranges))
 
     def _next_live(self, stream: int, start: int, limit: int) -> list[tuple[int, int]]:
-        """The first `limit` live offsets from `start` on, before what open transactions wrote."""
+        """The first `limit` live offsets from `start` on, below the last stable offset."""
         ranges = []
         for first, last in self._streams.holes(stream).live(start, self._streams.stable_end(stream)):
             last = min(last, first + limit)
@@ -273,10 +274,10 @@ def _hash(group: str, stream: int, cursor: Cursor) -> int:
 
 
 def _bad_group(group: str) -> InvalidName | None:
-    if 1 <= len(group) <= limits.NAME_CHARS_MAX:
+    if 1 <= id_chars(group) <= limits.NAME_CHARS_MAX:
         return None
-    return InvalidName(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
+    return InvalidName(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(group)}")
 
 
 def _too_many() -> LimitReached:
-    return LimitReached(f"there are {limits.CURSORS_MAX} cursors, the most there may be: delete some groups")
+    return LimitReached(f"there are {CURSORS_MAX} cursors, the maximum: delete some groups")

@@ -6,9 +6,9 @@ the registry. So a mismatch can name the sections that differ.
 Stream columns are hashed as arrays. Maps and interval sets keep a sum of one hash per element, modulo 2^64: the sum
 does not depend on the order of changes, and only elements that changed are hashed again.
 
-The digest is a function of values: never of object identity, nor of whether a value was given or is a default.
+The digest is a function of values: never of object identity, nor of whether a value was set or is a default.
 
-Left out on purpose, so that the digest does not depend on how commands were split into entries: the position,
+Left out, so that the digest does not depend on how commands were split into entries: the position,
 ledger time and every time derived from it (their effects show when something expires), and commit ids.
 
 Digests of an older definition, which only development builds recorded, are recognised (OLD_DIGEST in entry.py, the
@@ -55,7 +55,7 @@ _ODD = (
     0x9E3779B97F4A7C15,
     0xD6E8FEB86659FD93,
     0xA0761D6478BD642F,
-)  # one a field, so that none can stand for another
+)  # one per field, so that equal values in different fields hash differently
 
 
 def mix(first: int, second: int, third: int, fourth: int) -> int:

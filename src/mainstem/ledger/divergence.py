@@ -40,7 +40,7 @@ def _by_section(state: LedgerState[Any]) -> dict[str, Any]:
 
 
 def _walk(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Down to the smallest parts that differ."""
+    """Descend to the smallest parts that differ."""
     if type(one) is type(other):
         pairs = _children(one, other)
         if pairs is not None:
@@ -52,7 +52,7 @@ def _walk(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _children(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]] | None:
-    """What two values of one type consist of, by name; None: they are compared as they are."""
+    """The parts of two values of one type, by name; None: compare the values themselves."""
     if isinstance(one, msgspec.Struct):
         return ((name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
     if dataclasses.is_dataclass(one):
@@ -68,7 +68,7 @@ def _children(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]] | None:
 
 
 def _keyed(items: Sequence[Any]) -> dict[str, Any]:
-    """Items by their own name where they have one, else by their place."""
+    """Items by name where they have one, else by index."""
     names = [_name(item) for item in items]
     if None in names or len(set(names)) < len(names):
         return {f"[{place}]": item for place, item in enumerate(items)}
@@ -76,7 +76,7 @@ def _keyed(items: Sequence[Any]) -> dict[str, Any]:
 
 
 def _name(item: Any) -> Hashable | None:
-    """What tells an item of a list from the others: its `name`, or its first field."""
+    """What identifies an item of a list: its `name`, or its first field."""
     if isinstance(item, msgspec.Struct):
         fields: Sequence[str] = item.__struct_fields__
     elif dataclasses.is_dataclass(item):

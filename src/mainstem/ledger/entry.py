@@ -1,4 +1,4 @@
-"""An entry: the commands of one commit, as they stand in the commit log.
+"""An entry: the commands of one commit, as the commit log holds them.
 
 Head, 48 bytes, little-endian (`HEAD`):
 
@@ -9,7 +9,7 @@ Head, 48 bytes, little-endian (`HEAD`):
 |                 |      | bits 1 and 2 OLD_DIGEST: not comparable, see digest.py               |
 | parts           | u4   | how many parts follow                                                |
 | time_ms         | i8   | the proposer's clock                                                 |
-| broker          | u4   | who proposed it                                                      |
+| broker          | u4   | the broker that proposed it                                          |
 | broker_epoch    | u4   | the epoch its `Boot` gave it; 0 in the entry that carries the `Boot` |
 | commit_id       | u8   | rises within a broker epoch                                          |
 | digest_position | u8   | entries applied when the digest was taken, 0 without DIGEST          |
@@ -19,9 +19,35 @@ Then the parts, each:
 
 | field  | type | meaning                                               |
 |--------|------|-------------------------------------------------------|
-| kind   | u4   | 1 append run (appends.py), 2 command (msgpack)        |
+| kind   | u4   | 1 append run, 2 command (msgpack)                     |
 | length | u4   | bytes of the body                                     |
 | body   | …    |                                                       |
+
+An append run is many slices as one array: appends are the only commands that must be fast. It is encoded as
+u4 slices, u4 records, then the slice rows, then the record rows.
+
+Slice row, 48 bytes, little-endian (`SLICE`):
+
+| field         | type | meaning                                                              |
+|---------------|------|----------------------------------------------------------------------|
+| stream        | u4   | stream number                                                        |
+| count         | u4   | offsets taken: the sum of lastOffsetDelta + 1 over the slice's batches |
+| length        | u4   | payload bytes                                                        |
+| crc           | u4   | CRC32C of those bytes                                                |
+| max_timestamp | i8   | latest record time, ms                                               |
+| producer      | i8   | idempotent producer id, -1 = none                                    |
+| base_sequence | i4   | first sequence of the (single) batch of an idempotent slice, -1 = none |
+| producer_epoch| i2   | -1 = none                                                            |
+| flags         | u2   | SLICE_* bits                                                         |
+| size          | u4   | logical bytes, what caps and `bytes` count                           |
+| batches       | u4   | record batches in the slice                                          |
+
+Record row, 12 bytes (`RECORD`), `count` of them for each slice flagged SLICE_TRACKED, in slice order:
+
+| field | type | meaning            |
+|-------|------|--------------------|
+| size  | u4   | logical bytes      |
+| time  | i8   | record time, ms    |
 """
 
 from __future__ import annotations
@@ -29,12 +55,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from mainstem.errors import InvalidInput, LogDamaged, NewerVersion, invariant
 from mainstem.ledger import registry
-from mainstem.ledger.appends import AppendRun
 from mainstem.ledger.section import Buffer, Command
 
 ENTRY_VERSION = 1
@@ -48,6 +76,86 @@ KIND_COMMAND = 2
 
 HEAD = struct.Struct("<HHIqIIQQQ")
 PART = struct.Struct("<II")
+
+SLICE = np.dtype(
+    [
+        ("stream", "<u4"),
+        ("count", "<u4"),
+        ("length", "<u4"),
+        ("crc", "<u4"),
+        ("max_timestamp", "<i8"),
+        ("producer", "<i8"),
+        ("base_sequence", "<i4"),
+        ("producer_epoch", "<i2"),
+        ("flags", "<u2"),
+        ("size", "<u4"),
+        ("batches", "<u4"),
+    ]
+)
+SLICE_PACK = struct.Struct("<IIIIqqihHII")  # one row, for building a run without numpy calls a slice
+RECORD = np.dtype([("size", "<u4"), ("time", "<i8")])
+
+SLICE_TRACKED = 1  # the run carries a size and a time for each record of the slice
+SLICE_TRANSACTIONAL = 2
+SLICE_JOINS = 4  # its stream becomes part of its producer's transaction by it, which it may begin
+SLICE_RESUMES = 8  # if nothing is known of its producer, it continues at whatever sequence it has reached
+SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempotency key (idempotency.py)
+
+_TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
+
+_RUN_HEAD = struct.Struct("<II")
+
+Rows = npt.NDArray[Any]
+
+_NO_SLICES: Rows = np.empty(0, SLICE)
+NO_RECORDS: Rows = np.empty(0, RECORD)
+
+
+@dataclass(slots=True)
+class AppendRun:
+    """Consecutive appends of one entry."""
+
+    slices: Rows  # of SLICE
+    records: Rows = field(default_factory=lambda: NO_RECORDS)
+
+    def encode(self) -> bytes:
+        return (
+            _RUN_HEAD.pack(len(self.slices), len(self.records))
+            + self.slices.tobytes()
+            + self.records.tobytes()
+        )
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> AppendRun:
+        """Rows stay views of `body`. Raises LogDamaged."""
+        size = len(body)
+        if size < _RUN_HEAD.size:
+            raise LogDamaged("an append run in the log is shorter than its head")
+        slices, records = _RUN_HEAD.unpack_from(body)
+        split = _RUN_HEAD.size + slices * SLICE.itemsize
+        if size != split + records * RECORD.itemsize:
+            raise LogDamaged("an append run in the log has the wrong length: written by a faulty version?")
+        if not records:
+            return cls(
+                np.frombuffer(body, SLICE, slices, _RUN_HEAD.size) if slices else _NO_SLICES, NO_RECORDS
+            )
+        run = cls(
+            np.frombuffer(body, SLICE, slices, _RUN_HEAD.size), np.frombuffer(body, RECORD, records, split)
+        )
+        if run.tracked_records() != records:
+            raise LogDamaged("an append run in the log does not hold one record row a tracked record")
+        return run
+
+    @property
+    def timed(self) -> bool:
+        """Some slice has an idempotency key, or may begin a transaction."""
+        return bool((self.slices["flags"] & _TIMED).any())
+
+    def tracked_records(self) -> int:
+        """How many record rows the slices ask for."""
+        tracked = (self.slices["flags"] & SLICE_TRACKED) != 0
+        return int(self.slices["count"][tracked].sum(dtype=np.int64))
+
 
 Part = AppendRun | Command
 
@@ -64,7 +172,7 @@ class Entry:
     time_ms: int
     parts: list[Part] = field(default_factory=list)
     digest: tuple[int, int] | None = None  # (entries applied, digest then)
-    old_digest: bool = False  # it was read with a digest that cannot be compared
+    old_digest: bool = False  # it has a digest of an older definition, which cannot be compared
 
     @property
     def plain(self) -> bool:
@@ -72,7 +180,7 @@ class Entry:
         return len(self.parts) == 1 and type(self.parts[0]) is AppendRun and not self.parts[0].timed
 
     def encode(self, bodies: Sequence[bytes | None] = ()) -> bytes:
-        """`bodies`: the commands as `encode_command` gave them, one a part, where that was done before."""
+        """`bodies`: the results of `encode_command`, one per part, where it has run already."""
         flags = (PLAIN if self.plain else 0) | (DIGEST if self.digest else 0)
         position, digest = self.digest or (0, 0)
         pieces = [
@@ -101,12 +209,12 @@ class Entry:
     def decode(cls, buffer: Buffer) -> Entry:
         """Rows stay views of `buffer`. Raises NewerVersion or LogDamaged."""
         if len(buffer) < HEAD.size:
-            raise LogDamaged(f"an entry of {len(buffer)} bytes is shorter than its head")
+            raise LogDamaged(f"an entry of {len(buffer)} bytes is shorter than its header")
         version, flags, count, time_ms, broker, epoch, commit_id, position, digest = HEAD.unpack_from(buffer)
         if version > ENTRY_VERSION:
             raise NewerVersion(f"an entry of version {version}: this Mainstem reads up to {ENTRY_VERSION}")
         if version == 0 or flags & ~(PLAIN | DIGEST | OLD_DIGEST):
-            raise LogDamaged(f"an entry head with version {version} and flags {flags:#x}")
+            raise LogDamaged(f"an entry header has version {version} and flags {flags:#x}")
         parts = _decode_parts(memoryview(buffer), count)
         recorded = (position, digest) if flags & DIGEST else None
         entry = cls(broker, epoch, commit_id, time_ms, parts, recorded, bool(flags & OLD_DIGEST))
@@ -120,7 +228,7 @@ def _decode_parts(view: memoryview, count: int) -> list[Part]:
     at, size = HEAD.size, len(view)
     for _ in range(count):
         if at + PART.size > size:
-            raise LogDamaged("an entry ends inside the head of a part")
+            raise LogDamaged("an entry ends inside the header of a part")
         kind, length = PART.unpack_from(view, at)
         at += PART.size
         if at + length > size:
@@ -154,7 +262,7 @@ def encode_command(command: Command) -> bytes:
 def canonical_command(body: bytes) -> Command:
     """The command that replay will read from `body`: the one to apply, so that both give the same state.
 
-    Raises InvalidInput if a value has another type than its field, which no replay could read."""
+    Raises InvalidInput if a value does not have the type of its field: replay could not read it."""
     try:
         return registry.REGISTRY.decode_command(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,9 +1,9 @@
-"""Feeds: what was forwarded from a stream, kept once for all the streams that got it.
+"""Fan-outs: what routers forwarded from a stream, stored once for all the streams that got it.
 
-Streams that are copied to in step share a feed. A forward adds runs to the feed, and each of those streams a *segment*
-that goes on growing with it: from some offset of the stream and some position of the feed on. So a forward costs the
-same few numbers whether it reaches one stream or a thousand. A segment ends where something else is appended to its
-stream, and the next forward begins another one.
+Streams that receive the same copies share a fan-out. A forward adds runs to the fan-out, and each member stream has an
+open *segment* that grows with it, from some offset of the stream and some position of the fan-out. So a forward costs
+the same few numbers for one stream and for a thousand. A segment closes when something else is appended to its stream;
+the next forward begins another one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Int64s = npt.NDArray[np.int64]
 
 
 class AliasSegment(NamedTuple):
-    """Offsets of a stream that are copies, and the positions of the feed they are copies of."""
+    """Offsets of a stream that are copies, and their positions in the fan-out."""
 
     base: int
     count: int  # type: ignore[assignment]  # hides tuple.count
-    feed: int
+    fan_out: int
     position: int
 
     @property
@@ -38,7 +38,7 @@ class AliasSegment(NamedTuple):
 
 
 class FanOutRun(NamedTuple):
-    """Positions whose records lie one after another where they were written."""
+    """Positions whose records are contiguous in their origin."""
 
     position: int
     count: int  # type: ignore[assignment]
@@ -48,7 +48,7 @@ class FanOutRun(NamedTuple):
 
 
 class FanOutState(msgspec.Struct, frozen=True, array_like=True):
-    """A feed as a checkpoint holds it; columns are little-endian i8."""
+    """A fan-out in a checkpoint; columns are little-endian i8."""
 
     number: int
     source: int
@@ -57,7 +57,7 @@ class FanOutState(msgspec.Struct, frozen=True, array_like=True):
     end: int
     copies: int
     runs: list[bytes]  # positions, origins, bases, times
-    members: list[bytes]  # legs, destinations, where their segments begin, and at which position
+    members: list[bytes]  # partitions, destinations, first offsets and positions of open segments
 
 
 class FanOut:
@@ -66,17 +66,17 @@ class FanOut:
         self.source = source
         self.cursor = cursor  # the next offset of the source to forward
         self.below = below  # logical bytes of the source's live records below the cursor
-        self.end = 0  # positions taken: one a copy, and one a record that was lost before
-        self.copies = 0  # positions that are no gap
+        self.end = 0  # positions used: one per copy, and one per record that was lost before
+        self.copies = 0  # positions that are not gaps
         self._positions: array[int] = array("q")
         self._origins: array[int] = array("q")
         self._bases: array[int] = array("q")
         self._times: array[int] = array("q")
-        # One row a member.
+        # One row per member.
         self.legs: Int64s = np.empty(0, np.int64)
         self.dests: Int64s = np.empty(0, np.int64)
-        self._begun: Int64s = np.empty(0, np.int64)  # the offset where its growing segment begins
-        self._since: Int64s = np.empty(0, np.int64)  # … and the position
+        self._begun: Int64s = np.empty(0, np.int64)  # the first offset of its open segment
+        self._since: Int64s = np.empty(0, np.int64)  # … and its first position
 
     # Members
 
@@ -84,14 +84,14 @@ class FanOut:
         return bool((self.dests == dest).any())
 
     def join(self, leg: int, dest: int, end: int) -> None:
-        """Copy to a stream, which ends at `end`, from here on."""
+        """Copy to a stream, whose end offset is `end`, from now on."""
         self.legs = np.append(self.legs, leg)
         self.dests = np.append(self.dests, dest)
         self._begun = np.append(self._begun, end)
         self._since = np.append(self._since, self.end)
 
     def leave(self, leg: int) -> AliasSegment | None:
-        """Copy to this leg's stream no more. Returns the segment that ends with it."""
+        """Stop copying to this router partition's stream. Returns the segment that this closes."""
         (rows,) = np.nonzero(self.legs == leg)
         row = int(rows[0])
         segment = self._growing(row)
@@ -100,7 +100,7 @@ class FanOut:
         return segment if segment.count else None
 
     def growing(self, dest: int) -> AliasSegment | None:
-        """The segment of this stream that still grows, if it holds anything."""
+        """The open segment of this stream, unless it is empty."""
         rows = np.flatnonzero(self.dests == dest)
         segment = self._growing(int(rows[0])) if len(rows) else None
         return segment if segment is not None and segment.count else None
@@ -110,9 +110,9 @@ class FanOut:
         return AliasSegment(int(self._begun[row]), self.end - since, self.number, since)
 
     def begin(self, ends: Int64s) -> list[tuple[int, AliasSegment]]:
-        """Get ready to grow: members whose streams went on without the feed begin a new segment.
+        """Prepare to grow: members whose streams got other records since then begin a new segment.
 
-        `ends` are the ends of the members' streams. Returns the segments that are over, by stream."""
+        `ends` are the end offsets of the members' streams. Returns the closed segments, by stream."""
         broken = np.flatnonzero(ends != self._begun + (self.end - self._since))
         over = [(int(self.dests[row]), self._growing(row)) for row in broken.tolist()]
         self._begun[broken] = ends[broken]
@@ -122,7 +122,7 @@ class FanOut:
     # Runs
 
     def add(self, origin: int, base: int, count: int, time_ms: int) -> None:
-        """Take the next positions."""
+        """Add the next positions."""
         at = self.end
         self.end += count
         if origin != GAP:
@@ -137,9 +137,9 @@ class FanOut:
         self._times.append(time_ms)
 
     def runs(self, start: int, end: int) -> Iterator[FanOutRun]:
-        """What stands at positions [start, end), cut to them."""
+        """The runs at positions [start, end), clipped to that range."""
         at = bisect_right(self._positions, start) - 1
-        invariant(at >= 0 or start >= end, "a feed keeps the runs that its segments read")
+        invariant(at >= 0 or start >= end, "a fan-out keeps the runs that its segments read")
         while start < end:
             last = self._positions[at + 1] if at + 1 < len(self._positions) else self.end
             stop = min(last, end)
@@ -150,21 +150,21 @@ class FanOut:
 
     @property
     def start(self) -> int:
-        """The first position it still knows of."""
+        """The first position that is not pruned."""
         return self._positions[0] if self._positions else self.end
 
     def all_runs(self) -> Iterator[FanOutRun]:
         return self.runs(self.start, self.end)
 
     def origins(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Streams, starts and ends of all that the runs read."""
+        """Streams, starts and ends of what the runs read."""
         counts = np.diff(np.append(np.frombuffer(self._positions, np.int64), self.end))
         origins, bases = np.frombuffer(self._origins, np.int64), np.frombuffer(self._bases, np.int64)
         kept = origins != GAP
         return origins[kept], bases[kept], bases[kept] + counts[kept]
 
     def first_at_time(self, start: int, end: int, time_ms: int) -> int | None:
-        """The first position in [start, end) that is no gap, of this time or later."""
+        """The first position in [start, end) that is not a gap and has this time or a later one."""
         low = max(bisect_right(self._positions, start) - 1, 0)
         times, origins = np.frombuffer(self._times, np.int64), np.frombuffer(self._origins, np.int64)
         late = np.flatnonzero((times[low:] >= time_ms) & (origins[low:] != GAP))
@@ -172,20 +172,20 @@ class FanOut:
         return position if position < end else None
 
     def latest_time(self, start: int, end: int) -> int | None:
-        """Of the positions in [start, end) that are no gap."""
+        """The latest time of the positions in [start, end) that are not gaps."""
         low, high = max(bisect_right(self._positions, start) - 1, 0), bisect_left(self._positions, end)
         times, origins = np.frombuffer(self._times, np.int64), np.frombuffer(self._origins, np.int64)
         copied = times[low:high][origins[low:high] != GAP]
         return int(copied.max()) if len(copied) else None
 
     def prune(self, floor: int) -> None:
-        """Forget runs that end at or below a position."""
+        """Drop runs that end at or below a position."""
         gone = bisect_right(self._positions, floor) - 1
         if gone > 0:
             del self._positions[:gone], self._origins[:gone], self._bases[:gone], self._times[:gone]
 
     def members_floor(self, starts: Int64s) -> int:
-        """The first position some growing segment still needs, where its stream starts at `starts`."""
+        """The first position that an open segment still needs, if the members' streams start at `starts`."""
         if not len(self.dests):
             return self.end
         needed = self._since + np.maximum(starts - self._begun, 0)
@@ -209,12 +209,12 @@ class FanOut:
 
     @classmethod
     def decode(cls, state: FanOutState) -> FanOut:
-        feed = cls(state.number, state.source, state.cursor, state.below)
-        feed.end, feed.copies = state.end, state.copies
-        runs = (feed._positions, feed._origins, feed._bases, feed._times)
+        fan_out = cls(state.number, state.source, state.cursor, state.below)
+        fan_out.end, fan_out.copies = state.end, state.copies
+        runs = (fan_out._positions, fan_out._origins, fan_out._bases, fan_out._times)
         for column, body in zip(runs, state.runs, strict=True):
             column.frombytes(body)
-        feed.legs, feed.dests, feed._begun, feed._since = (
+        fan_out.legs, fan_out.dests, fan_out._begun, fan_out._since = (
             np.frombuffer(body, np.int64).copy() for body in state.members
         )
-        return feed
+        return fan_out

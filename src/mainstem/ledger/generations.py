@@ -1,8 +1,8 @@
-"""Generations: which parts serve the offsets of a stream that the log's own bytes need not serve any more.
+"""Generations: which parts serve the offsets of a stream instead of the log's own bytes.
 
-The parts of a stream stand in offset order without gaps, from the first to the *frontier*. Everything before the
-frontier is in their files or gone for good; everything from there on is in the log. Files that no part names any
-more are *garbage* until somebody has deleted them and says so.
+The parts of a stream are in offset order without gaps, from the first to the *frontier*. Everything before the
+frontier is in their files or deleted; everything from there on is in the log. Files that no part names any more
+are *garbage* until they are deleted and a command says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainstem.ledger.topics import TopicDeletedEvent, Topics
 
 
 class SwapParts(Command, frozen=True, tag=93):
-    """Serve a range of a stream from these parts, in place of the parts named, or of the log."""
+    """Serve a range of a stream from these parts, instead of the parts named, or of the log."""
 
     stream: int
     token: int  # that holds `parts/<stream>`
@@ -35,7 +35,7 @@ class SwapParts(Command, frozen=True, tag=93):
 
 
 class RetireParts(Command, frozen=True, tag=94):
-    """Give up the parts of these streams that lie below the start."""
+    """Retire the parts of these streams that are below the start offset."""
 
     streams: tuple[int, ...]
 
@@ -65,19 +65,19 @@ class ServedPart:
     part: Part
     stale: bool = False  # its files still hold records that were deleted, or lack columns declared since
     absent: int = 0  # live offsets, by the stream's holes, that were compacted away
-    compacted: bool = False  # none of its records has an older one of its key
+    compacted: bool = False  # for each record, no older one with its key is left
 
 
 class Garbage(NamedTuple):
     """A file that no part names any more."""
 
     key: str
-    topic_id: bytes  # whose it was
+    topic_id: bytes  # of the topic it belonged to
     position: int  # of the commit that retired it
 
 
 class DeletedRange(NamedTuple):
-    """What was deleted from a stream while the holder of a token made new parts of it."""
+    """What was deleted from a stream while the holder of a token wrote new parts."""
 
     stream: int
     token: int
@@ -86,7 +86,7 @@ class DeletedRange(NamedTuple):
 
 
 class GenerationsState(msgspec.Struct, frozen=True, array_like=True):
-    """All parts and garbage, as a checkpoint holds them."""
+    """All parts and garbage, in a checkpoint."""
 
     parts: list[tuple[int, list[tuple[Part, bool, int, bool]]]]  # stream, then the fields of `ServedPart`
     garbage: list[Garbage]
@@ -112,7 +112,7 @@ class Generations(Section[GenerationsState]):
         self._topics = topics
         self._tasks = tasks
         self._parts_sum = 0  # of the parts' hashes
-        self._served: dict[int, list[ServedPart]] = {}
+        self.served: dict[int, list[ServedPart]] = {}  # by stream; only streams that have parts
         self._keys: set[str] = set()  # of the files that parts name
         self._garbage: Keyed[str, Garbage] = Keyed(_garbage_hash)
         self._deleted: Keyed[int, DeletedRange] = Keyed(_deleted_hash)  # by stream
@@ -121,17 +121,17 @@ class Generations(Section[GenerationsState]):
     # Reads
 
     def frontier(self, stream: int) -> int:
-        """Where the log's own bytes take over: offsets before it are served by parts, or gone."""
-        served, start = self._served.get(stream), self._streams.start(stream)
+        """The offset from which the log's own bytes serve. Offsets before it are served by parts, or deleted."""
+        served, start = self.served.get(stream), self._streams.start(stream)
         return max(served[-1].part.end, start) if served else start
 
     def serves(self, stream: int) -> bool:
         """Whether the stream has parts."""
-        return stream in self._served
+        return stream in self.served
 
     def streams(self) -> Iterator[int]:
         """Streams that have parts, by number."""
-        return iter(sorted(self._served))
+        return iter(sorted(self.served))
 
     def parts(self, stream: int, start: int = 0, end: int | None = None) -> list[Part]:
         """The parts that serve an offset of [start, end), in order."""
@@ -139,37 +139,37 @@ class Generations(Section[GenerationsState]):
 
     def part_at(self, stream: int, offset: int) -> Part | None:
         """The part that serves an offset; None if the log's own bytes do."""
-        served = self._served.get(stream)
+        served = self.served.get(stream)
         if served is None or offset >= served[-1].part.end:
             return None
         return served[bisect_right(served, offset, key=lambda one: one.part.end)].part
 
     def stale(self, stream: int) -> list[Part]:
         """The parts that still hold deleted records, in order."""
-        return [one.part for one in self._served.get(stream, ()) if one.stale]
+        return [one.part for one in self.served.get(stream, ()) if one.stale]
 
     def dirty(self, stream: int) -> list[Part]:
         """The parts that were never compacted, or not as a whole, in order."""
-        return [one.part for one in self._served.get(stream, ()) if not one.compacted]
+        return [one.part for one in self.served.get(stream, ()) if not one.compacted]
 
     def absent(self, stream: int) -> int:
         """How many records were compacted away above the start."""
-        return sum(one.absent for one in self._served.get(stream, ()))
+        return sum(one.absent for one in self.served.get(stream, ()))
 
     def garbage(self) -> list[Garbage]:
         """By key."""
         return list(self._garbage)
 
     def knows(self, key: str) -> bool:
-        """Whether a part names this file, or did and it is garbage."""
+        """Whether a part names this file, or it is garbage."""
         return key in self._keys or key in self._garbage
 
     def retirable(self) -> list[int]:
-        """Streams with a part below their start that nobody works on."""
+        """Streams with a part below their start for which no lease is held."""
         return [stream for stream in self.streams() if self._below_start(stream)]
 
     def _overlapping(self, stream: int, start: int, end: int | None) -> list[ServedPart]:
-        served = self._served.get(stream)
+        served = self.served.get(stream)
         if not served:
             return []
         low = bisect_right(served, start, key=lambda one: one.part.end)
@@ -179,11 +179,11 @@ class Generations(Section[GenerationsState]):
         return served[low:high]
 
     def _below_start(self, stream: int) -> int:
-        """How many of the first parts lie below the start; none while somebody makes new parts of them."""
+        """How many of the first parts are below the start; none while a lease holder rewrites them."""
         if self._tasks.get(task_of(stream)) is not None:
             return 0
         return bisect_right(
-            self._served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
+            self.served.get(stream, ()), self._streams.start(stream), key=lambda one: one.part.end
         )
 
     # Commands
@@ -198,7 +198,7 @@ class Generations(Section[GenerationsState]):
             return PartsSwapped(stream, self.frontier(stream), repeated=True)
         lease = self._tasks.get(task_of(stream))
         if lease is None or lease.token != command.token:
-            return StalePlan(f"the lease of {task_of(stream)!r} is over, or somebody else's")
+            return StalePlan(f"the lease of {task_of(stream)!r} expired, or another holder has it")
         refusal = bad_parts(command.parts, prefix_of(owner, stream)) or self._bad_range(command)
         if refusal is not None:
             return refusal
@@ -234,18 +234,18 @@ class Generations(Section[GenerationsState]):
         for stream in topic.streams:
             self._tasks.drop(task_of(stream))
             self._deleted.pop(stream)
-            if stream in self._served:
-                dropped = self._replace(stream, 0, len(self._served[stream]), [])
+            if stream in self.served:
+                dropped = self._replace(stream, 0, len(self.served[stream]), [])
                 self._discard(dropped, topic.topic_id, now.position)
 
-    # What happens to the records
+    # Events
 
     @reacts(RecordsDeleted)
     def on_records_deleted(self, event: RecordsDeleted, now: Moment) -> None:
         """Files that hold the deleted records must be rewritten."""
         stream = event.stream
         lease = self._tasks.get(task_of(stream))
-        if lease is None and stream not in self._served:
+        if lease is None and stream not in self.served:
             return
         for first, end in event.ranges:
             if lease is not None:
@@ -259,7 +259,7 @@ class Generations(Section[GenerationsState]):
     def outdate(self, stream: int) -> None:
         """The files lack columns that are declared now: all must be rewritten.
 
-        A worker that writes files at this moment does not know the columns either, and loses its lease."""
+        A worker that is writing files does not know the columns either, so it loses its lease."""
         self._tasks.drop(task_of(stream))
         self._deleted.pop(stream)
         self._mark_stale(stream, 0, self.frontier(stream))
@@ -267,7 +267,7 @@ class Generations(Section[GenerationsState]):
     def take_absent(self, stream: int, start: int, floor: int) -> int:
         """The stream's start moves from `start` to `floor`: how many offsets between them were compacted away.
 
-        Of a part that the floor cuts in two they count as spread evenly."""
+        In a part that the floor splits, they count as spread evenly."""
         taken = 0
         for one in self._overlapping(stream, start, floor):
             if one.absent:
@@ -286,7 +286,7 @@ class Generations(Section[GenerationsState]):
     # Swapping
 
     def _published(self, command: SwapParts) -> bool:
-        """Whether these very parts serve their range now: the swap is a retry."""
+        """Whether exactly these parts serve their range now: the swap is a retry."""
         if not command.parts:
             return False
         there = {
@@ -301,19 +301,19 @@ class Generations(Section[GenerationsState]):
         if command.sources:
             now = tuple(name_of(part) for part in self.parts(stream, base, end))
             if now != command.sources or (now[0][0], now[-1][1]) != (base, end):
-                return StalePlan("other parts serve the range by now than those that were read")
+                return StalePlan("other parts than those that were read now serve the range")
             expected = max(generation for _, _, generation in now) + 1
         else:
-            served = self._served.get(stream)
+            served = self.served.get(stream)
             start, stable_end = self._streams.start(stream), self._streams.stable_end(stream)
             reached = served[-1].part.end if served else min(base, start)
-            if base != reached and not reached < base <= start:  # a gap below the start is nobody's
-                return StalePlan(f"the parts begin at {base}, but the log takes over at {reached}")
+            if base != reached and not reached < base <= start:  # a gap below the start is allowed
+                return StalePlan(f"the parts begin at {base}, but the log serves from {reached}")
             if end > stable_end:
-                return StalePlan(f"the parts end at {end}, past the stable end {stable_end}")
+                return StalePlan(f"the parts end at {end}, past the last stable offset {stable_end}")
             expected = 1
         if any(part.generation != expected for part in command.parts):
-            return StalePlan(f"the parts are of another generation than {expected}")
+            return StalePlan(f"the parts are not of generation {expected}")
         return None
 
     def _bad_keys(self, command: SwapParts, replaced: list[ServedPart]) -> StalePlan | None:
@@ -327,15 +327,15 @@ class Generations(Section[GenerationsState]):
     def _bad_counts(
         self, command: SwapParts, replaced: list[ServedPart], lease: Lease
     ) -> InvalidInput | StalePlan | None:
-        """Whoever made the parts may have left out deleted records by now, and no others."""
+        """Check that the parts lack no records but those that were deleted by now."""
         if lease.compacts_before_ms:
             if self._streams.tracked(command.stream) is not None:
-                return StalePlan("a topic with a cap or ttl is not compacted: each record is accounted for")
+                return StalePlan("a topic with a cap or ttl cannot be compacted")
             return None
         absent = sum(one.absent for one in replaced)
         missing = sum(max(0, self._live(command.stream, part) - part.records) for part in command.parts)
         if missing > absent:
-            return InvalidInput(f"the parts lack {missing - absent} records that are there")
+            return InvalidInput(f"the parts lack {missing - absent} live records")
         return None
 
     def _swap(
@@ -356,13 +356,13 @@ class Generations(Section[GenerationsState]):
         removed = sum(one.absent for one in fresh) - sum(one.absent for one in replaced)
         if removed > 0:
             self._streams.compacted(stream, removed)
-        served = self._served.setdefault(stream, [])
+        served = self.served.setdefault(stream, [])
         low = high = len(served)
         if replaced:
             low = served.index(replaced[0])
             high = low + len(replaced)
         elif served and served[-1].part.end < command.parts[0].base:
-            low = 0  # the start has passed them all, and left a gap behind them
+            low = 0  # the start is past all of them, and leaves a gap after them
         self._discard(self._replace(stream, low, high, fresh), topic_id, position)
 
     def _holds_deleted(self, stream: int, part: Part, token: int, sparse: bool) -> bool:
@@ -371,37 +371,37 @@ class Generations(Section[GenerationsState]):
         touched = (
             noted is not None and noted.token == token and part.base < noted.end and part.end > noted.first
         )
-        # A part that lacks none of the live ones and has no more records than those holds no others.
+        # A part with exactly as many records as there are live ones holds no deleted records.
         return touched and part.records > (0 if sparse else self._live(stream, part))
 
     def _live(self, stream: int, part: Part) -> int:
-        """Offsets of a part's range that are no holes."""
+        """Offsets of a part's range that are not holes."""
         first = max(part.base, self._streams.start(stream))
         if first >= part.end:
             return 0
         return part.end - first - self._streams.holes(stream).covered(first, part.end)
 
     def _replace(self, stream: int, low: int, high: int, fresh: list[ServedPart]) -> list[str]:
-        """Put `fresh` in place of parts low..high. Returns the files that no part names any more."""
-        served = self._served[stream]
+        """Replace parts low..high by `fresh`. Returns the files that no part names any more."""
+        served = self.served[stream]
         old = served[low:high]
         served[low:high] = fresh
         if not served:
-            del self._served[stream]
+            del self.served[stream]
         before = {file.key for one in old for file in one.part.files}
         after = {file.key for one in fresh for file in one.part.files}
         self._keys -= before
         self._keys |= after
-        self._parts_sum += sum(_served_digest(stream, one) for one in fresh)
-        self._parts_sum -= sum(_served_digest(stream, one) for one in old)
+        self._parts_sum += sum(served_digest(stream, one) for one in fresh)
+        self._parts_sum -= sum(served_digest(stream, one) for one in old)
         return sorted(before - after)
 
     def _change(self, stream: int, old: ServedPart, new: ServedPart) -> None:
-        served = self._served[stream]
+        served = self.served[stream]
         at = bisect_right(served, old.part.base, key=lambda one: one.part.base) - 1
-        invariant(served[at] is old, "a part is changed where it stands")
+        invariant(served[at] is old, "a part is changed in place")
         served[at] = new
-        self._parts_sum += _served_digest(stream, new) - _served_digest(stream, old)
+        self._parts_sum += served_digest(stream, new) - served_digest(stream, old)
 
     def _discard(self, keys: Iterable[str], topic_id: bytes, position: int) -> None:
         for key in keys:
@@ -416,7 +416,7 @@ class Generations(Section[GenerationsState]):
     def encode(self) -> GenerationsState:
         return GenerationsState(
             [
-                (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self._served[stream]])
+                (stream, [(one.part, one.stale, one.absent, one.compacted) for one in self.served[stream]])
                 for stream in self.streams()
             ],
             list(self._garbage),
@@ -425,7 +425,7 @@ class Generations(Section[GenerationsState]):
 
     def load(self, state: GenerationsState) -> None:
         for stream, parts in state.parts:
-            self._served[stream] = []
+            self.served[stream] = []
             self._replace(stream, 0, 0, [ServedPart(*one) for one in parts])
         for garbage in state.garbage:
             self._garbage.put(garbage.key, garbage)
@@ -433,7 +433,7 @@ class Generations(Section[GenerationsState]):
             self._deleted.put(deleted.stream, deleted)
 
 
-def _served_digest(stream: int, one: ServedPart) -> int:
+def served_digest(stream: int, one: ServedPart) -> int:
     files = tuple((file.key, file.base, file.end, file.records, file.bytes) for file in one.part.files)
     return hash_fields(
         "part", stream, *name_of(one.part), one.part.records, files, one.stale, one.absent, one.compacted

@@ -13,6 +13,9 @@ from mainstem.errors import InvalidInput
 from mainstem.ledger.keyed import LatestByKey, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+GROUP_GENERATIONS_MAX = 10_000  # groups whose last members are in the ledger
+GROUP_GENERATION_MAX = 2**31 - 1
+
 
 class BumpGeneration(Command, frozen=True, tag=151):
     """A rebalance gave a group these members. With no members, the group is forgotten."""
@@ -51,7 +54,7 @@ class GroupGenerations(Section[list[GroupGeneration]]):
         after = GroupGeneration(command.group, command.generation, command.members)
         if after.members:
             self._generations.put(after.group, after)
-            self._generations.evict(limits.GROUP_GENERATIONS_MAX)
+            self._generations.evict(GROUP_GENERATIONS_MAX)
         else:
             self._generations.pop(after.group)
         return after
@@ -73,8 +76,8 @@ def _fault(command: BumpGeneration) -> str | None:
     words = (command.group, *command.members)
     if not all(0 < len(word) <= limits.GROUP_GENERATION_CHARS_MAX for word in words):
         return f"a group and its members have names of 1 to {limits.GROUP_GENERATION_CHARS_MAX} characters"
-    if not 0 <= command.generation <= limits.GROUP_GENERATION_MAX:
-        return f"a generation is a number from 0 to {limits.GROUP_GENERATION_MAX}"
+    if not 0 <= command.generation <= GROUP_GENERATION_MAX:
+        return f"a generation is a number from 0 to {GROUP_GENERATION_MAX}"
     if len(command.members) > limits.GROUP_GENERATION_MEMBERS_MAX:
         return f"a generation has at most {limits.GROUP_GENERATION_MEMBERS_MAX} members"
     return None

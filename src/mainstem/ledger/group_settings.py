@@ -9,7 +9,11 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+GROUP_SETTINGS_MAX = 64
+GROUPS_WITH_SETTINGS_MAX = 100_000
 
 
 class AlterGroupSettings(Command, frozen=True, tag=135):
@@ -46,17 +50,17 @@ class GroupSettings(Section[list[GroupSettingsState]]):
     ) -> GroupSettingsState | InvalidInput | LimitReached:
         group = command.group
         words = (group, *(word for row in command.put for word in row))
-        if not group or any(len(word) > limits.NAME_CHARS_MAX for word in words):
+        if not group or any(id_chars(word) > limits.NAME_CHARS_MAX for word in words):
             return InvalidInput(
                 f"a group and its settings have at most {limits.NAME_CHARS_MAX} characters each"
             )
         values = {**self.get(group), **dict(command.put)}
         for name in command.removed:
             values.pop(name, None)
-        if len(values) > limits.GROUP_SETTINGS_MAX:
-            return LimitReached(f"a group has at most {limits.GROUP_SETTINGS_MAX} settings")
+        if len(values) > GROUP_SETTINGS_MAX:
+            return LimitReached(f"a group has at most {GROUP_SETTINGS_MAX} settings")
         full = (
-            self._settings.refusal(group, limits.GROUPS_WITH_SETTINGS_MAX, "groups with settings")
+            self._settings.refusal(group, GROUPS_WITH_SETTINGS_MAX, "groups with settings")
             if values
             else None
         )

@@ -1,7 +1,7 @@
-"""Idempotency keys: which write to a stream a client named how, so that its retry finds the first offsets.
+"""Idempotency keys: clients name a write to a stream, so that a retry gets the offsets of the first attempt.
 
-One row a key, oldest first, in arrays. A key counts for the window of its stream's topic, by ledger time. Rows
-leave from the front: when their window is over, or when there are more than IDEMPOTENCY_KEYS_MAX.
+One row per key, oldest first, in arrays. A key is valid for the window of its stream's topic, by ledger time. Rows are
+removed from the front when their window is over, or when there are more than IDEMPOTENCY_KEYS_MAX.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mainstem.ledger.topics import TopicDeletedEvent
 KEY_BITS = 112
 
 _FIRST_ROWS = 64
-_EXPIRED_PER_KEY = 2  # rows that a new key may push out: more than one, so that they become fewer
+_EXPIRED_PER_KEY = 2  # expired rows that a new key removes: more than one, so that their number falls
 
 _COLUMNS = ("high", "low", "stream", "base", "count", "time")
 
 
 class IdempotencyState(msgspec.Struct, frozen=True, array_like=True):
-    """Every key, oldest first, as a checkpoint holds it; arrays little-endian."""
+    """Every key, oldest first, in a checkpoint; arrays are little-endian."""
 
-    high: bytes  # i8 a key: bits 48 to 111 of it
+    high: bytes  # i8 per key: its bits 48 to 111
     low: bytes  # i8: bits 0 to 47
     stream: bytes  # i8
     base: bytes  # i8: first offset of the write
@@ -56,9 +56,9 @@ class IdempotencyKeys(Section[IdempotencyState]):
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}  # stream << 112 | key → row, counted from the first ever
         self._origin = 0  # number of the first row in the arrays
-        self._head = 0  # rows in front of it are gone
+        self._head = 0  # rows before it are removed
         self._tail = 0
-        self._hashed = 0  # rows in front of it have their hash
+        self._hashed = 0  # rows before it are hashed
         self._sum = 0  # of the hashes of live rows
         self._allocate(_FIRST_ROWS)
 
@@ -79,7 +79,7 @@ class IdempotencyKeys(Section[IdempotencyState]):
         return len(self._rows)
 
     def find(self, stream: int, key: int, time_ms: int, window_ms: int) -> tuple[int, int] | None:
-        """The write of that key, if its window is not over: (base, count)."""
+        """The write with that key, if its window is not over: (base, count)."""
         number = self._rows.get(stream << KEY_BITS | key)
         if number is None:
             return None
@@ -89,7 +89,7 @@ class IdempotencyKeys(Section[IdempotencyState]):
         return int(self.base[row]), int(self.count[row])
 
     def count_of(self, stream: int, key: int, base: int) -> int | None:
-        """How many records the write of that key at `base` had, its window over or not."""
+        """How many records the write with that key at `base` had, even if its window is over."""
         number = self._rows.get(stream << KEY_BITS | key)
         if number is None or self.base[number - self._origin] != base:
             return None
@@ -98,7 +98,7 @@ class IdempotencyKeys(Section[IdempotencyState]):
     def record(
         self, stream: int, key: int, base: int, count: int, time_ms: int, windows_ms: npt.NDArray[np.int64]
     ) -> None:
-        """Remember a write. `windows_ms` are those of all streams: what they no longer cover goes."""
+        """Remember a write. `windows_ms` are the windows of all streams: keys outside them are removed."""
         named = stream << KEY_BITS | key
         older = self._rows.pop(named, None)
         if older is not None:

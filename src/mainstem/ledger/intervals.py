@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 from mainstem.ledger.digest import MASK, hash_fields, mix
 
-# Reasons that readers pass over in silence; every other one is a loss.
+# Reasons that readers skip silently; every other one is a loss.
 DELETED = ""  # removed on request
 ABORTED = "aborted"  # written by a transaction that was aborted
-MARKER = "marker"  # where a transaction ended: it takes an offset and holds no record
+MARKER = "marker"  # the end of a transaction: an offset without a record
 
 # Losses with a name of their own.
-SOURCE_TRIM = "source_trim"  # a router's source had given the record up before it was copied
-JUMPED = frozenset(("ephemeral", "unclean shutdown"))  # the stream went on at its ceiling: see Streams.jump
+SOURCE_TRIM = "source_trim"  # a router's source deleted the record before it was copied
+JUMPED = frozenset(("ephemeral", "unclean shutdown"))  # the stream continued at its ceiling: see Streams.jump
 
 _SILENT = frozenset((DELETED, ABORTED, MARKER))
-_COUNTLESS = {ABORTED: 1 << 40, MARKER: 1 << 41}  # hashed cheaply, under a number beside the stream's
+_COUNTLESS = {ABORTED: 1 << 40, MARKER: 1 << 41}  # hashed cheaply, under a number added to the stream's
 
 
 def is_loss(reason: str) -> bool:
@@ -26,7 +26,7 @@ def is_loss(reason: str) -> bool:
 
 
 class Holes:
-    """Disjoint intervals by offset, each with the reason that came first. Neighbours of one reason merge.
+    """Disjoint intervals by offset, each with its first reason. Neighbours of one reason merge.
 
     `digest` is the sum of the intervals' hashes, kept as they change."""
 
@@ -35,11 +35,11 @@ class Holes:
     def __init__(self, stream: int) -> None:
         self.stream = stream
         self.digest = 0
-        # Arrays, since a stream that is written in transactions has a hole for each of them.
+        # Arrays, because a stream that is written in transactions has a hole for each of them.
         self._starts: array[int] = array("q")
         self._ends: array[int] = array("q")
         self._reasons: list[str] = []
-        # How many of them are for these reasons: mostly none, and then nobody need look.
+        # The number of holes for these reasons: mostly 0, which saves a search.
         self._losses = 0
         self._deletions = 0
 
@@ -87,7 +87,7 @@ class Holes:
             self._losses += change
 
     def _replace(self, low: int, high: int, pieces: list[tuple[int, int, str]]) -> None:
-        """Put `pieces` in place of intervals low..high, merged with the neighbours they touch."""
+        """Replace intervals low..high by `pieces`, merged with the neighbours they touch."""
         if low > 0 and self._ends[low - 1] == pieces[0][0]:
             low -= 1
             pieces.insert(0, (self._starts[low], self._ends[low], self._reasons[low]))
@@ -113,7 +113,7 @@ class Holes:
         self._reasons[low:high] = [piece[2] for piece in merged]
 
     def cut(self, floor: int) -> None:
-        """Forget everything below `floor`."""
+        """Drop everything below `floor`."""
         gone = bisect_right(self._ends, floor)
         for index in range(gone):
             self.digest -= self._hash(self._starts[index], self._ends[index], self._reasons[index])
@@ -126,8 +126,8 @@ class Holes:
         self.digest &= MASK
 
     def deleted_prefix(self, start: int) -> int:
-        """Where the deleted records right behind `start` end, markers and aborted records among them; `start`
-        if there are none. An abort alone does not move it: a reader that waits there would lose its place."""
+        """The end of the deleted records right after `start`, with markers and aborted records among them; `start`
+        if there are none. An abort alone does not move it: a waiting reader would lose its position."""
         if not self._deletions:
             return start
         reached = at = start
@@ -140,12 +140,12 @@ class Holes:
         return reached
 
     def overlapping(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-        """The holes that have an offset in [start, end), whole."""
+        """The whole holes that overlap [start, end)."""
         for index in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
             yield self._starts[index], self._ends[index], self._reasons[index]
 
     def deleted(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The holes among them that were made on request."""
+        """Those of the overlapping holes that were made on request."""
         if not self._deletions:
             return []
         return [(first, last) for first, last, reason in self.overlapping(start, end) if reason == DELETED]
@@ -159,6 +159,10 @@ class Holes:
                 return self._starts[index], self._ends[index], self._reasons[index]
         return None
 
+    def covers(self, offset: int, *, aborted: bool = True) -> bool:
+        """Whether an offset is in a hole; `aborted`: in one of an aborted transaction, too."""
+        return any(aborted or reason != ABORTED for _, _, reason in self.overlapping(offset, offset + 1))
+
     def covered(self, start: int, end: int) -> int:
         """How many offsets of [start, end) are holes."""
         low = bisect_right(self._ends, start)
@@ -167,12 +171,14 @@ class Holes:
             min(end, self._ends[index]) - max(start, self._starts[index]) for index in range(low, high)
         )
 
-    def live(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, end) that are not holes."""
+    def live(self, start: int, end: int, *, aborted: bool = False) -> Iterator[tuple[int, int]]:
+        """The parts of [start, end) that are not holes; `aborted`: records of aborted transactions count as live."""
         at = start
         for index in range(bisect_right(self._ends, start), len(self._starts)):
             if self._starts[index] >= end:
                 break
+            if aborted and self._reasons[index] == ABORTED:
+                continue
             if at < self._starts[index]:
                 yield at, self._starts[index]
             at = self._ends[index]

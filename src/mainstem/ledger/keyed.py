@@ -1,9 +1,9 @@
-"""Keyed elements: the bounded maps that most sections consist of."""
+"""Keyed elements: the bounded maps that most sections are made of."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from mainstem.errors import LimitReached
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 def fields_hash(tag: str) -> Callable[[Any], int]:
-    """The hash of a struct by all of its fields. `tag` keeps kinds of elements apart."""
+    """The hash of a struct by all of its fields. `tag` keeps the kinds of elements distinct."""
     return lambda value: hash_fields(tag, value)
 
 
@@ -30,7 +30,7 @@ class Keyed(Generic[K, V]):
         self._hash_of = hash_of
         self._rows: dict[K, V] = {}
         self._hashes: dict[K, int] = {}
-        self._changed: dict[K, None] = {}  # since they were hashed
+        self._changed: dict[K, None] = {}  # keys that changed since they were hashed
         self._sum = 0
 
     def __len__(self) -> int:
@@ -46,6 +46,11 @@ class Keyed(Generic[K, V]):
         """By key."""
         return iter([self._rows[key] for key in self.keys()])
 
+    @property
+    def rows(self) -> Mapping[K, V]:
+        """The elements by key, as they change: for callers that look up often."""
+        return self._rows
+
     def get(self, key: K) -> V | None:
         return self._rows.get(key)
 
@@ -57,7 +62,7 @@ class Keyed(Generic[K, V]):
         return iter(self._rows.values())
 
     def refusal(self, key: K, limit: int, what: str) -> LimitReached | None:
-        """Why the key cannot be added, if so: there are `limit` elements, which `what` names."""
+        """Why the key cannot be added, or None: there are `limit` elements already. `what` names them."""
         if len(self._rows) < limit or key in self._rows:
             return None
         return LimitReached(f"there are {limit} {what}, the maximum: delete some")

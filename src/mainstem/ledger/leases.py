@@ -1,16 +1,16 @@
-"""Leases: which records of one stream are handed out, to whom and until when.
+"""Leases: which records of one stream are leased, to whom and until when.
 
-A record is *fresh* until it is handed out for the first time: everything live from `fresh` on. Below it every
-live record is in one of four places, and only those cost memory:
+A record is *fresh* until it is leased for the first time: everything live from `fresh` on. Below it, every
+live record is in one of four states, and only those cost memory:
 
-| place     | meaning                                                            |
+| state     | meaning                                                            |
 |-----------|--------------------------------------------------------------------|
 | leased    | held by a node until a deadline                                    |
-| waiting   | given back, expired or due: handed out again, lowest offset first  |
-| delayed   | given back with a delay: waiting from its due time on              |
-| exhausted | handed out as often as it may be: to be moved away                 |
+| waiting   | returned, expired or due: leased again, lowest offset first        |
+| delayed   | returned with a delay: waiting from its due time on                |
+| exhausted | leased as often as allowed: waits to be moved to another topic     |
 
-What happens to a record that was dealt with (a queue deletes it) is the caller's business: see `forget`.
+The caller decides what happens to a finished record (a queue deletes it): see `forget`.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from mainstem.ledger.digest import MASK, mix, mix_many
 _WAITING, _LEASED, _DELAYED, _EXHAUSTED, _FRESH, _COPIED = range(6)
 
 _FEW = 12  # offsets below which hashing one by one is cheaper than as arrays
-_STALE_MIN = 64  # heap entries that may be out of date before it is worth tidying up
+_STALE_MIN = 64  # stale heap entries below which the heap is not rebuilt
 
-Live = Callable[[int], Iterator[tuple[int, int]]]  # live ranges from an offset on
+Live = Callable[[int], Iterator[tuple[int, int]]]  # yields the live ranges from an offset on
 
 
 class Grant:
-    """What one claim got: one token and one deadline for all of it."""
+    """The result of one claim: one token and one deadline for all its offsets."""
 
     __slots__ = ("broker", "deadline_ms", "held", "node", "offsets", "token")
 
     def __init__(self, token: int, node: str, broker: int, deadline_ms: int, offsets: list[int]) -> None:
         self.token = token
         self.node = node
-        self.broker = broker  # whose restart ends it, unless leases are durable
+        self.broker = broker  # the grant ends when this broker restarts, unless leases are durable
         self.deadline_ms = deadline_ms
-        self.offsets = offsets  # as handed out; those still held have this very grant in `_leased`
+        self.offsets = offsets  # as leased; those still held have this grant object in `_leased`
         self.held = len(offsets)
 
 
 class Leases:
-    """The lease state of one stream. Times are ledger times; every call is told the present one."""
+    """The lease state of one stream. Times are ledger times; every call gets the current one."""
 
     __slots__ = (
         "_copies",
@@ -70,21 +70,21 @@ class Leases:
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
-        self.fresh = 0  # no offset from here on was ever handed out
+        self.fresh = 0  # no offset from here on was ever leased
         self.buried = 0  # records moved away because they were exhausted
         self.digest = mix(stream, _FRESH, 0, 0)
         self._leased: dict[int, Grant] = {}
         self._waiting: set[int] = set()
         self._delayed: dict[int, int] = {}  # offset → due time
         self._exhausted: set[int] = set()
-        self._copies: dict[int, tuple[int, int]] = {}  # of exhausted ones → stream and offset of the copy
-        self._deliveries: dict[int, int] = {}  # only counts other than 1, which it is below `fresh` otherwise
-        # Heaps may hold entries that are out of date; the maps above say what is true.
+        self._copies: dict[int, tuple[int, int]] = {}  # exhausted offset → stream and offset of its copy
+        self._deliveries: dict[int, int] = {}  # only counts other than 1, the default below `fresh`
+        # Heaps may hold stale entries; the maps above are authoritative.
         self._waiting_heap: list[int] = []
         self._due: list[tuple[int, int]] = []
         self._deadlines: list[tuple[int, int, Grant]] = []
-        self._order = 0  # of grants with the same deadline
-        self._spent_grants = 0  # grants in the heap that hold nothing any more
+        self._order = 0  # breaks ties between grants with the same deadline
+        self._spent_grants = 0  # grants in the heap that hold no offsets any more
 
     # Reads
 
@@ -94,7 +94,7 @@ class Leases:
 
     @property
     def set_aside(self) -> int:
-        """Records that are neither leased nor to be had now."""
+        """Records that are neither leased nor available now."""
         return len(self._delayed) + len(self._exhausted)
 
     @property
@@ -107,9 +107,14 @@ class Leases:
 
     @property
     def next_change_ms(self) -> int | None:
-        """A time at or before which nothing expires or comes due by itself."""
+        """A time up to which nothing expires or comes due."""
         times = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
         return min(times) if times else None
+
+    @property
+    def heap_entries(self) -> int:
+        """Entries of the largest heap, including stale ones."""
+        return max(len(self._waiting_heap), len(self._due), len(self._deadlines))
 
     def holder(self, offset: int) -> Grant | None:
         return self._leased.get(offset)
@@ -119,21 +124,21 @@ class Leases:
         return [(offset, self._leased[offset]) for offset in heapq.nsmallest(limit, self._leased)]
 
     def held_offsets(self, node: str, broker: int) -> list[int]:
-        """What a broker gave to a node that holds it still, lowest first."""
+        """Offsets that a broker leased to a node that still holds them, lowest first."""
         return sorted(
             offset for offset, grant in self._leased.items() if grant.node == node and grant.broker == broker
         )
 
     def delayed(self, limit: int) -> list[tuple[int, int]]:
-        """Offsets that were given back and when each is to be had again, soonest first."""
+        """Returned offsets and when each one is available again, soonest first."""
         return heapq.nsmallest(limit, self._delayed.items(), key=lambda row: (row[1], row[0]))
 
     def deliveries(self, offset: int) -> int:
-        """How often a record was handed out."""
+        """How often a record was leased."""
         return self._deliveries.get(offset, 1 if offset < self.fresh else 0)
 
     def exhausted(self) -> list[tuple[int, int]]:
-        """(offset, deliveries) of the records that are to be moved away."""
+        """(offset, deliveries) of the exhausted records."""
         return [(offset, self.deliveries(offset)) for offset in sorted(self._exhausted)]
 
     def is_exhausted(self, offset: int) -> bool:
@@ -168,7 +173,7 @@ class Leases:
         self._wait(held)
 
     def end_leases(self, broker: int) -> None:
-        """A broker starts anew: what it had handed out is to be had again."""
+        """A broker restarts: the records that it leased are available again."""
         ended = [entry for entry in self._deadlines if entry[2].broker == broker]
         if ended:
             self._deadlines = [entry for entry in self._deadlines if entry[2].broker != broker]
@@ -176,16 +181,16 @@ class Leases:
             for _, _, grant in sorted(ended, key=lambda entry: entry[:2]):
                 self._end_grant(grant)
 
-    # Handing out
+    # Leasing
 
     def begin_at(self, offset: int) -> None:
-        """Nothing below `offset` will ever be handed out that was not before."""
+        """Never lease fresh records below `offset`."""
         self._move_fresh(offset, self.buried)
 
     def take(
         self, limit: int, deliveries_max: int, live: Live, *, within: tuple[int, int] = (0, limits.OFFSET_MAX)
     ) -> tuple[list[int], list[int]]:
-        """Up to `limit` offsets to lease now and how often each is then handed out: waiting ones in a range first.
+        """Up to `limit` offsets to lease now, and their new delivery counts: waiting ones in a range first.
 
         The caller leases all of them. `deliveries_max` 0 = any number; beyond it a record is exhausted."""
         self._reconsider(deliveries_max)
@@ -198,7 +203,7 @@ class Leases:
         return offsets, deliveries
 
     def _reconsider(self, deliveries_max: int) -> None:
-        """The bound may have been lifted since records were found to be exhausted."""
+        """Make exhausted records available again if the limit was raised since then."""
         back = [
             offset
             for offset in sorted(self._exhausted)
@@ -243,7 +248,7 @@ class Leases:
         return taken
 
     def lease(self, token: int, node: str, broker: int, deadline_ms: int, offsets: list[int]) -> None:
-        """Hand out offsets that `take` gave."""
+        """Lease offsets that `take` returned."""
         if offsets:
             grant = Grant(token, node, broker, deadline_ms, offsets)
             self._leased.update(dict.fromkeys(offsets, grant))
@@ -254,7 +259,7 @@ class Leases:
         heapq.heappush(self._deadlines, (grant.deadline_ms, self._order, grant))
         self._order += 1
 
-    # Giving back
+    # Returning
 
     def held_by(
         self, node: str, offsets: Sequence[int], tokens: Sequence[int]
@@ -277,7 +282,7 @@ class Leases:
         return list(held), others
 
     def give_back(self, offsets: list[int], due_ms: int | None) -> None:
-        """Leased offsets are to be had again, at once or from `due_ms` on."""
+        """Make leased offsets available again, at once or from `due_ms` on."""
         self._let_go(offsets)
         if due_ms is None:
             self._wait(offsets)
@@ -287,17 +292,8 @@ class Leases:
             heapq.heappush(self._due, (due_ms, offset))
         self._pick_up(offsets, _DELAYED)
 
-    def give_back_unread(self, offsets: list[int]) -> None:
-        """Leased offsets are to be had again, as if they had not been handed out this time."""
-        self._let_go(offsets)
-        for offset in offsets:
-            count = self._deliveries.pop(offset, 1) - 1
-            if count != 1:
-                self._deliveries[offset] = count
-        self._wait(offsets)
-
     def exhaust(self, offsets: list[int]) -> None:
-        """Leased offsets were handed out as often as they may be."""
+        """Leased offsets have reached the delivery limit."""
         self._let_go(offsets)
         self._exhausted.update(offsets)
         self._pick_up(offsets, _EXHAUSTED)
@@ -316,18 +312,18 @@ class Leases:
         self._tidy_grants()
 
     def finish(self, offsets: list[int]) -> None:
-        """Leased offsets are dealt with: nothing is known of them any more."""
+        """Leased offsets are finished: forget them."""
         self._let_go(offsets)
         self._forget_deliveries(offsets)
 
     def bury(self, offsets: list[int]) -> None:
-        """Exhausted offsets were moved away."""
+        """Exhausted offsets were copied to the dead letter topic, and are deleted here."""
         self._drop_exhausted(offsets)
         self._forget_deliveries(offsets)
         self._move_fresh(self.fresh, self.buried + len(offsets))
 
     def note_copies(self, copies: dict[int, tuple[int, int]]) -> int:
-        """Exhausted offsets have been copied to these streams and offsets. Returns how many are still there."""
+        """Record the streams and offsets of the copies of exhausted records. Returns how many of the records remain."""
         noted = [offset for offset in copies if offset in self._exhausted]
         for offset in noted:
             self.forget_copy(offset)
@@ -345,14 +341,14 @@ class Leases:
         return mix(self.stream, _COPIED + 8 * stream, offset, place)
 
     def _drop_exhausted(self, offsets: list[int]) -> None:
-        """The delivery counts are still known."""
+        """Call it while the delivery counts are still known."""
         for offset in offsets:
             self.forget_copy(offset)
         self._put_down(offsets, _EXHAUSTED)
         self._exhausted.difference_update(offsets)
 
     def forget(self, start: int, end: int) -> None:
-        """Records [start, end) are gone, by whatever way: nobody has them any more."""
+        """Records [start, end) were removed, for whatever reason: nobody holds them any more."""
         end = min(end, self.fresh)
         if start >= end or not (self._leased or self._waiting or self._delayed or self._exhausted):
             return
@@ -400,7 +396,7 @@ class Leases:
             for offset in offsets:
                 self._deliveries.pop(offset, None)
 
-    # The digest: a sum of one hash a record below `fresh`, deadlines left out
+    # The digest: a sum of one hash per record below `fresh`, deadlines left out
 
     def _pick_up(self, offsets: list[int], kind: int, tokens: list[int] | None = None) -> None:
         self.digest = (self.digest + self._hash(offsets, kind, tokens)) & MASK
@@ -416,7 +412,7 @@ class Leases:
                 mix(self.stream, kind + 8 * known.get(offset, 1), offset, tokens[at] if tokens else 0)
                 for at, offset in enumerate(offsets)
             )
-        # One row where all have the same: it is spread over the others.
+        # One row if all are equal: numpy broadcasts it.
         counts = [known.get(offset, 1) for offset in offsets] if known else [1]
         ranks = kind + 8 * np.array(counts, np.uint64)
         owners = np.array(tokens or [0], np.uint64)
@@ -469,7 +465,7 @@ class Leases:
 
 
 class LeasesState(msgspec.Struct, frozen=True, array_like=True):
-    """One stream's leases, as a checkpoint holds them. Columns are 64-bit little-endian integers."""
+    """One stream's leases, in a checkpoint. Columns are 64-bit little-endian integers."""
 
     stream: int
     fresh: int
@@ -483,7 +479,7 @@ class LeasesState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def deal_round_robin(count: int, limits: Sequence[int]) -> list[list[int]]:
-    """Positions 0 to `count` for several takers: one each in turn, to those that still want more."""
+    """Deal positions 0 to `count` to several claimers, one each in turn, up to each one's limit."""
     hands: list[list[int]] = [[] for _ in limits]
     wanting = [taker for taker, limit in enumerate(limits) if limit > 0]
     position = 0

@@ -10,10 +10,10 @@ from mainstem import limits
 from mainstem.errors import LedgerDiverged, invariant
 from mainstem.ledger import checkpoint, registry
 from mainstem.ledger.aliases import Aliases
-from mainstem.ledger.appends import NO_RECORDS, AppendCode, AppendOutcome, AppendRun, Rows
+from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.brokers import Admission, AdmitBroker, Boot
 from mainstem.ledger.digest import combine
-from mainstem.ledger.entry import Entry, Part
+from mainstem.ledger.entry import NO_RECORDS, AppendRun, Entry, Part, Rows
 from mainstem.ledger.placement import AppendPlacer, refused
 from mainstem.ledger.registry import Sections
 from mainstem.ledger.section import Buffer, Moment, Outcome, Section
@@ -41,7 +41,7 @@ class Ledger(Moment, Sections):
         self._placement = AppendPlacer(self.streams, self.producers, self.transactions, self.idempotency)
         self.last_digest: tuple[int, int] | None = None  # (position, digest) at the last multiple
         self.trusts_log = False  # apply what the log says even if a digest in it disagrees
-        self.mismatches: list[tuple[int, int, int]] = []  # (position, recorded, replayed) that were ignored
+        self.mismatches: list[tuple[int, int, int]] = []  # ignored: (position, recorded, replayed)
         self.digests_skipped = 0  # recorded digests that cannot be compared
 
     def _build(self) -> None:
@@ -75,7 +75,7 @@ class Ledger(Moment, Sections):
         parts = entry.parts
         admission = self.brokers.admit(entry.broker, entry.broker_epoch, entry.commit_id, entry.commit_id)
         if admission and len(parts) == 1 and type(parts[0]) in _STARTS:
-            admission = Admission.APPLY  # a broker without an epoch asks for one
+            admission = Admission.APPLY  # a broker without an epoch requests one
         outcomes: list[Outcome]
         if admission == Admission.REPEATED:
             outcomes = [_REPEATED] * len(parts)
@@ -112,7 +112,7 @@ class Ledger(Moment, Sections):
     def _apply_parts(self, entry: Entry) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for part, after in zip(entry.parts, [*entry.parts[1:], None], strict=True):
-            # An earlier part may have ended this very broker's epoch.
+            # An earlier part may have ended this broker's own epoch.
             if not self.brokers.live(entry.broker, entry.broker_epoch):
                 outcomes.append(self._refuse(part, entry))
             elif isinstance(part, AppendRun) and not self._admits(after):
@@ -162,7 +162,7 @@ class Ledger(Moment, Sections):
     # State as a whole
 
     def digest(self) -> int:
-        """64 bits that agree wherever the same commands were applied, however split into entries."""
+        """64 bits that are equal wherever the same commands were applied, however they were split into entries."""
         return combine(self.digests())
 
     def digests(self) -> dict[str, int]:
@@ -180,7 +180,7 @@ class Ledger(Moment, Sections):
 
     @classmethod
     def decode(cls, data: Buffer, *, trust: bool = False) -> Ledger:
-        """Raises NewerVersion, OlderVersion, LogDamaged, or LedgerDiverged if the state gives another digest.
+        """Raises NewerVersion, OlderVersion, LogDamaged, or LedgerDiverged if the digest of the state differs.
 
         `trust`: accept the state as stored, whatever its digest."""
         state, digest = checkpoint.unpack(data)

@@ -1,7 +1,7 @@
-"""What transactions leave in the streams: what open ones wrote, and the markers where others ended.
+"""Transactions in the streams: the writes of open ones, and the markers of those that ended.
 
-A marker takes one offset and is stored nowhere but here: 27 bytes, and 24 more if its transaction was
-aborted. It goes when the stream's start passes it.
+A marker takes one offset and is stored only here: 27 bytes, and 24 more if its transaction was aborted. It is
+removed when the stream's start passes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mainstem.ledger.digest import MASK, hash_fields, mix, mix_many
 
 Ranges = tuple[tuple[int, int], ...]
 
-_TAG = 1 << 42  # beside a stream's number, so that its markers hash like nothing else
+_TAG = 1 << 42  # added to a stream's number, so that its markers hash differently from everything else
 
 
 class Marker(NamedTuple):
-    """Where a transaction ended."""
+    """The end of a transaction in a stream."""
 
     offset: int
     producer: int
@@ -33,7 +33,7 @@ class Marker(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """A transaction whose records do not count."""
+    """An aborted transaction, whose records are not read."""
 
     producer: int
     first: int  # its first offset in the stream
@@ -88,7 +88,7 @@ class Markers:
         self._epochs: array[int] = array("h")
         self._committed: array[int] = array("B")
         self._times: array[int] = array("q")
-        # Of the aborted ones that wrote something, by the offset of their marker.
+        # Aborted transactions that wrote something, by the offset of their marker.
         self._aborted: array[int] = array("q")
         self._firsts: array[int] = array("q")
         self._zombies: array[int] = array("q")
@@ -97,7 +97,7 @@ class Markers:
         return len(self._offsets)
 
     def add(self, stream: int, marker: Marker, first: int) -> None:
-        """Take in the next marker; `first` is where its transaction began in the stream, -1 if nowhere."""
+        """Add the next marker. `first` is its transaction's first offset in the stream, -1 if it wrote nothing."""
         self._offsets.append(marker.offset)
         self._producers.append(marker.producer)
         self._epochs.append(marker.epoch)
@@ -128,7 +128,7 @@ class Markers:
         )
 
     def cut(self, stream: int, floor: int) -> None:
-        """Forget what is below `floor`."""
+        """Drop what is below `floor`."""
         gone = bisect_left(self._offsets, floor)
         if not gone:
             return
@@ -181,7 +181,7 @@ class Markers:
 
 
 class StreamTransactionsState(msgspec.Struct, frozen=True, array_like=True):
-    """Of every stream that has any: open writes in the order they began, and markers."""
+    """For each stream that has any: open writes in the order they began, and markers."""
 
     # stream, then (producer, bytes, starts as i8, ends as i8, little-endian)
     open: list[tuple[int, list[tuple[int, int, bytes, bytes]]]]
@@ -195,12 +195,9 @@ class StreamTransactions:
         # stream → producer → writes. Writes begin at rising offsets, so the first of a dict began first.
         self._open: dict[int, dict[int, OpenWrites]] = {}
         self._markers: dict[int, Markers] = {}
+        self.touched: set[int] = set()  # streams with either: their readers have to mind transactions
 
     # Reads
-
-    def touched(self, stream: int) -> bool:
-        """Whether a reader has to mind transactions at all."""
-        return stream in self._markers or stream in self._open
 
     def first_open(self, stream: int) -> int | None:
         """Where the oldest open transaction began to write."""
@@ -208,7 +205,7 @@ class StreamTransactions:
         return next(iter(writes.values())).first if writes else None
 
     def open_since(self, stream: int, producer: int) -> int:
-        """Where this producer's open transaction began to write; -1 if it did not."""
+        """Where this producer's open transaction began to write; -1 if it wrote nothing."""
         writes = self._open.get(stream, {}).get(producer)
         return -1 if writes is None else writes.first
 
@@ -229,23 +226,26 @@ class StreamTransactions:
     def wrote(self, stream: int, producer: int, base: int, count: int, size: int) -> None:
         """A slice of an open transaction was appended."""
         writes = self._open.setdefault(stream, {})
+        self.touched.add(stream)
         one = writes.get(producer)
         if one is None:
             one = writes[producer] = OpenWrites()
         one.add(base, count, size)
 
     def close(self, stream: int, producer: int) -> OpenWrites | None:
-        """The producer's transaction is over here. Returns what it wrote."""
+        """End the producer's transaction in this stream. Returns what it wrote."""
         writes = self._open.get(stream)
         if writes is None:
             return None
         closed = writes.pop(producer, None)
         if not writes:
             del self._open[stream]
+            self._untouch(stream)
         return closed
 
     def mark(self, stream: int, marker: Marker, first: int) -> None:
         self._markers.setdefault(stream, Markers()).add(stream, marker, first)
+        self.touched.add(stream)
 
     def cut(self, stream: int, floor: int) -> None:
         """The stream starts at `floor` now."""
@@ -254,11 +254,17 @@ class StreamTransactions:
             markers.cut(stream, floor)
             if not markers:
                 del self._markers[stream]
+                self._untouch(stream)
 
     def forget(self, stream: int) -> None:
-        """The stream is gone."""
+        """The stream is deleted."""
         self._open.pop(stream, None)
         self._markers.pop(stream, None)
+        self.touched.discard(stream)
+
+    def _untouch(self, stream: int) -> None:
+        if stream not in self._open and stream not in self._markers:
+            self.touched.discard(stream)
 
     # State as a whole
 
@@ -298,4 +304,5 @@ class StreamTransactions:
             invariant(firsts == sorted(firsts), "open writes are kept in the order they began")
         for stream, columns in state.markers:
             found._markers[stream] = Markers.decode(stream, columns)
+        found.touched.update(found._open, found._markers)
         return found

@@ -12,6 +12,9 @@ from mainstem.ledger.brokers import BrokerEpochEnded, BrokerGone, Brokers
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 
+MEMBERS_MAX = 256
+MEMBER_ADDRESSES_MAX = 16
+
 
 class JoinBroker(Command, frozen=True, tag=120):
     """A booted broker is ready to serve, until its epoch ends."""
@@ -72,11 +75,11 @@ class Members(Section[list[BrokerMember]]):
                 f"broker {command.broker} cannot join under epoch {command.epoch}: boot again"
             )
         words = [command.zone, command.node, *(word for pair in command.addresses for word in pair)]
-        if len(command.addresses) > limits.MEMBER_ADDRESSES_MAX or any(
+        if len(command.addresses) > MEMBER_ADDRESSES_MAX or any(
             len(word) > limits.NAME_CHARS_MAX for word in words
         ):
             return InvalidInput("a broker's zone, name and addresses are over their limits")
-        full = self._members.refusal(command.broker, limits.MEMBERS_MAX, "brokers")
+        full = self._members.refusal(command.broker, MEMBERS_MAX, "brokers")
         if full is not None:
             return full
         member = BrokerMember(command.broker, command.epoch, command.addresses, command.zone, command.node)

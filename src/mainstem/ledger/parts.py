@@ -1,4 +1,4 @@
-"""Parts: which Parquet files serve which offsets of a stream. The ledger stores them as jobs publish them."""
+"""Parts: which Parquet files serve which offsets of a stream. The ledger stores the parts that lake tasks publish."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,21 @@ class ObjectsForgotten:
     objects: int
 
 
+PARTS = "parts/"  # the folder of the files of all parts
+
+
 def prefix_of(topic: Topic, stream: int) -> str:
     """What the keys of a stream's files start with."""
-    return f"parts/{topic.topic_id.hex()}/{topic.streams.index(stream)}/"
+    return f"{PARTS}{topic.topic_id.hex()}/{topic.streams.index(stream)}/"
 
 
 def bad_parts(parts: tuple[Part, ...], prefix: str) -> InvalidInput | None:
-    """Why a swap cannot bring these parts, whatever they replace."""
+    """Why no swap can publish these parts, or None."""
     files = [file for part in parts for file in part.files]
     if not parts or len(parts) + len(files) > limits.SWAP_FILES_MAX:
-        return InvalidInput(f"a swap brings 1 to {limits.SWAP_FILES_MAX} parts and files")
+        return InvalidInput(f"a swap publishes 1 to {limits.SWAP_FILES_MAX} parts and files")
     if len({file.key for file in files}) != len(files):
-        return InvalidInput("a file stands in two places of a swap")
+        return InvalidInput("a swap names the same file twice")
     at = parts[0].base
     for part in parts:
         if (
@@ -36,12 +39,14 @@ def bad_parts(parts: tuple[Part, ...], prefix: str) -> InvalidInput | None:
             or not 0 <= part.base < part.end <= limits.OFFSET_MAX
             or not 0 < part.generation < _GENERATIONS
         ):
-            return InvalidInput(f"[{part.base}, {part.end}) of generation {part.generation} is no next part")
+            return InvalidInput(
+                f"part [{part.base}, {part.end}) of generation {part.generation} does not continue the one before it"
+            )
         wrong = next(filter(None, (_bad_file(file, part, prefix) for file in part.files)), None)
         if wrong is not None:
             return wrong
         if part.records != sum(file.records for file in part.files):
-            return InvalidInput(f"part [{part.base}, {part.end}) counts other records than its files")
+            return InvalidInput(f"part [{part.base}, {part.end}) does not have the record count of its files")
         at = part.end
     return None
 
@@ -49,7 +54,7 @@ def bad_parts(parts: tuple[Part, ...], prefix: str) -> InvalidInput | None:
 def _bad_file(file: DataFile, part: Part, prefix: str) -> InvalidInput | None:
     if not file.key.startswith(prefix) or len(file.key) > limits.OBJECT_KEY_CHARS_MAX:
         return InvalidInput(
-            f"a file of this stream has a key that starts with {prefix!r}: {file.key[:200]!r}"
+            f"the key of a file of this stream must start with {prefix!r}, not {file.key[:200]!r}"
         )
     inside = part.base <= file.base < file.end <= part.end
     counted = 0 < file.records <= file.end - file.base and 0 < file.bytes <= limits.OFFSET_MAX

@@ -1,7 +1,7 @@
 """Placement: which offsets the slices of an append run take.
 
-Three ways to the same result. Rows without a producer on streams without caps or tracking ("plain") are
-placed as arrays; so few rows that arrays cost more, and all other rows, are placed one by one in order.
+There are three ways to the same result. Rows without a producer on streams without caps or tracking ("plain") are
+placed as arrays. All other rows, and plain rows too few for arrays to pay, are placed one by one in order.
 Streams do not influence each other, so a mixed run may place its plain streams first.
 """
 
@@ -10,15 +10,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.ledger.appends import (
+from mainstem.ledger.appends import AppendCode, AppendOutcome
+from mainstem.ledger.entry import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
     SLICE_RESUMES,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
-    AppendCode,
-    AppendOutcome,
     Rows,
 )
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number
@@ -27,7 +26,7 @@ from mainstem.ledger.streams import FULL, Streams
 from mainstem.ledger.transactions import Transactions
 
 _FEW = 32  # rows below which a Python loop is cheaper than array calls
-_CHUNK_ROWS = 32_768  # placed at once: their columns stay in the processor's cache
+_CHUNK_ROWS = 32_768  # placed at once, so that their columns stay in the processor's cache
 
 _OK = int(AppendCode.OK)
 _NO_STREAM = int(AppendCode.NO_STREAM)
@@ -45,12 +44,12 @@ Fields = tuple[int, ...]  # one slice row, unpacked
 
 
 def refused(rows: int, code: AppendCode) -> AppendOutcome:
-    """The outcome of a run that is refused as a whole."""
+    """The outcome of a run that is rejected as a whole."""
     return AppendOutcome(np.full(rows, -1, np.int64), np.full(rows, int(code), np.uint8))
 
 
 class AppendPlacer:
-    """Places append runs into the streams, judging producers and their transactions on the way."""
+    """Places append runs into the streams, and checks their producers and transactions."""
 
     def __init__(
         self, streams: Streams, producers: Producers, transactions: Transactions, keys: IdempotencyKeys
@@ -61,7 +60,7 @@ class AppendPlacer:
         self._keys = keys
 
     def place(self, slices: Rows, records: Rows, time_ms: int) -> AppendOutcome:
-        """Append every slice that may be appended."""
+        """Append every slice that passes the checks."""
         if len(slices) < _FEW:
             return self._place_few(slices, records, time_ms)
         if len(slices) <= _CHUNK_ROWS:
@@ -147,7 +146,7 @@ class AppendPlacer:
         streams = self._streams
         plain = stream < streams.count and streams.plain_view[stream]
         if not plain and (not streams.exists(stream) or streams.ephemeral(stream)):
-            # Offsets of an ephemeral stream are handed out in memory: in the log there is no such stream.
+            # Offsets of an ephemeral stream are assigned in memory: the log does not contain such a stream.
             return -1, _NO_STREAM
         keyed = flags & SLICE_KEYED
         if keyed:
@@ -186,8 +185,8 @@ class AppendPlacer:
         stream, count, _, _, _, producer, sequence, epoch, flags, _, _ = fields
         code, base = self._producers.judge(producer, stream, epoch, sequence, count)
         if code == _DUPLICATE:
-            # A client that gives up on a transaction with batches in flight may use their sequence numbers again.
-            # Those batches are gone: "you have it already" would lose the new ones without a word.
+            # A client that abandons a transaction with batches in flight may reuse their sequence numbers. Those
+            # batches were aborted: to call the new ones duplicates would lose them silently.
             return (_INVALID, -1) if self._streams.was_aborted(stream, base) else (code, base)
         if code == _UNKNOWN and flags & SLICE_RESUMES:
             code = _OK
@@ -202,7 +201,7 @@ class AppendPlacer:
 
 
 def place_plain(streams: Streams, stream: npt.NDArray[np.uint32], slices: Rows) -> Int64s:
-    """Offsets of plain rows, which are all taken. `stream` is the contiguous stream column of `slices`."""
+    """Offsets of plain rows, which are all appended. `stream` is the contiguous stream column of `slices`."""
     count = slices["count"].astype(np.int64)
     first = stream[0]
     if first == stream[-1] and (stream == first).all():
@@ -234,7 +233,7 @@ def place_plain(streams: Streams, stream: npt.NDArray[np.uint32], slices: Rows) 
 
 
 def _stable_order(stream: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """A stable argsort: (stream, index) pairs packed in words sort several times as fast as numpy's own."""
+    """A stable argsort: (stream, index) pairs packed in words sort faster than numpy's stable sort."""
     keys = stream.astype(np.int64) << 20 | np.arange(len(stream))
     keys.sort()
     order: Int64s = keys & ((1 << 20) - 1)

@@ -1,7 +1,7 @@
-"""Idempotent producers: what each last wrote to each stream, so that a retry finds its first offset.
+"""Idempotent producers: what each last wrote to each stream, so that a retry gets the offset of the first attempt.
 
-One slot a (producer, stream) pair, in arrays: a million of them stay small and are hashed at array speed.
-The last batches of a slot are a ring of PRODUCER_BATCHES_KEPT places.
+One slot per (producer, stream) pair, in arrays: a million of them stay small and are hashed at array speed.
+The last batches of a slot are a ring of PRODUCER_BATCHES_KEPT entries.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from mainstem.ledger.digest import MASK, Words, hash_columns, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
 
+PRODUCERS_MAX = 1_000_000
+
 
 class AllocateProducer(Command, frozen=True, tag=20):
     """A new idempotent producer id; the ledger counts them."""
 
 
 class ExpireProducers(Command, frozen=True, tag=21):
-    """Forget producers that were idle past `before_ms` (a ledger time)."""
+    """Forget producers that have been idle since before `before_ms` (a ledger time)."""
 
     before_ms: int
 
@@ -55,27 +57,27 @@ _UNKNOWN = int(AppendCode.PRODUCER_UNKNOWN)
 
 
 class ProducersState(msgspec.Struct, frozen=True, array_like=True):
-    """Every slot, longest idle first, as a checkpoint holds it; arrays little-endian."""
+    """Every slot, longest idle first, in a checkpoint; arrays are little-endian."""
 
     next_producer: int
-    producer: bytes  # i8 a slot
+    producer: bytes  # i8 per slot
     stream: bytes  # u4
     epoch: bytes  # i2
     heard: bytes  # i8
     filled: bytes  # u1
-    first: bytes  # i4, PRODUCER_BATCHES_KEPT a slot, oldest batch first, 0 where not filled
+    first: bytes  # i4, PRODUCER_BATCHES_KEPT per slot, oldest batch first, 0 where not filled
     last: bytes  # i4, likewise
     base: bytes  # i8, likewise
 
 
 class Producers(Section[ProducersState]):
-    """The slots, in the order they were last heard of. All time is in steps of PRODUCER_TIME_STEP_MS."""
+    """The slots, in the order of their last write. All times are in steps of PRODUCER_TIME_STEP_MS."""
 
     def __init__(self) -> None:
         self.next_producer = 0
         self._slots: OrderedDict[int, int] = OrderedDict()  # producer << 32 | stream → slot
         self._free: list[int] = []
-        self._used = 0  # slots ever taken
+        self._used = 0  # slots ever used
         self._sum = 0  # of the hashes of slots that are not dirty
         self._allocate(_FIRST_SLOTS)
 
@@ -85,7 +87,7 @@ class Producers(Section[ProducersState]):
         self.epoch: npt.NDArray[np.int16] = np.zeros(slots, np.int16)
         self.heard: npt.NDArray[np.int64] = np.zeros(slots, np.int64)
         self.filled: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)
-        self.next: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)  # the place the next batch takes
+        self.next: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)  # the ring index of the next batch
         self.dirty: npt.NDArray[np.uint8] = np.zeros(slots, np.uint8)  # changed since it was hashed
         self.hash: Words = np.zeros(slots, np.uint64)
         self.first: npt.NDArray[np.int32] = np.zeros(slots * _KEPT, np.int32)
@@ -97,7 +99,7 @@ class Producers(Section[ProducersState]):
     _PER_BATCH = ("first", "last", "base")
 
     def _bind(self) -> None:
-        # One item through a memoryview costs a third of one through numpy.
+        # Access to one item costs a third through a memoryview.
         self._epoch = memoryview(self.epoch)  # type: ignore[arg-type]
         self._heard = memoryview(self.heard)  # type: ignore[arg-type]
         self._filled = memoryview(self.filled)  # type: ignore[arg-type]
@@ -111,7 +113,7 @@ class Producers(Section[ProducersState]):
         return len(self._slots)
 
     def allocate(self) -> int:
-        """A producer id nobody else gets."""
+        """A new producer id."""
         producer = self.next_producer
         self.next_producer += 1
         return producer
@@ -138,7 +140,7 @@ class Producers(Section[ProducersState]):
         return _OUT_OF_ORDER, -1
 
     def may_have_forgotten(self, producer: int, stream: int) -> bool:
-        """Whether the producer was given its id here, and nothing that it wrote to the stream is remembered."""
+        """Whether this ledger assigned the producer's id and remembers no write of it to the stream."""
         return producer < self.next_producer and producer << 32 | stream not in self._slots
 
     def record(
@@ -166,7 +168,7 @@ class Producers(Section[ProducersState]):
         self._dirty[slot] = 1
 
     def _take_slot(self, key: int, producer: int, stream: int, epoch: int) -> int:
-        if len(self._slots) >= limits.PRODUCERS_MAX:
+        if len(self._slots) >= PRODUCERS_MAX:
             self._forget(next(iter(self._slots)))
         if self._free:
             slot = self._free.pop()
@@ -193,7 +195,7 @@ class Producers(Section[ProducersState]):
         self._sum = (self._sum - int(self.hash[slot])) & MASK
         self.hash[slot] = 0
         self._dirty[slot] = 0
-        self.stream[slot] = limits.STREAMS_MAX  # never a stream's number, so no free slot is found by it
+        self.stream[slot] = limits.STREAMS_MAX  # not a stream's number, so that searches skip free slots
         self._free.append(slot)
 
     @applies(AllocateProducer)
@@ -210,12 +212,12 @@ class Producers(Section[ProducersState]):
 
     def any_idle_since(self, before_ms: int) -> bool:
         """Whether `expire` would forget any."""
-        # Ledger time never runs back, so the first was heard of before all others.
+        # Ledger time never runs back, so the first slot is the longest idle.
         slot = next(iter(self._slots.values()), None)
         return slot is not None and (self._heard[slot] + 1) * limits.PRODUCER_TIME_STEP_MS <= before_ms
 
     def forget(self, producer: int, streams: Iterable[int]) -> None:
-        """The producer will write to these streams no more."""
+        """The producer will not write to these streams again."""
         for stream in streams:
             if producer << 32 | stream in self._slots:
                 self._forget(producer << 32 | stream)
@@ -227,8 +229,8 @@ class Producers(Section[ProducersState]):
         for slot in found.tolist():
             self._forget(int(self.producer[slot]) << 32 | int(self.stream[slot]))
 
-    def of_stream(self, stream: int) -> list[tuple[int, int, int, int]]:
-        """Who wrote to a stream, by producer: (producer, epoch, last sequence, when last heard of in ms)."""
+    def of_stream(self, stream: int) -> list[tuple[int, int, int, int, int]]:
+        """The producers of a stream, by id: (producer, epoch, last sequence, time in ms and base of the last write)."""
         slots = np.flatnonzero(self.stream[: self._used] == stream).tolist()
         return sorted(
             (
@@ -236,6 +238,7 @@ class Producers(Section[ProducersState]):
                 self._epoch[slot],
                 self._last[slot * _KEPT + (self._next[slot] - 1) % _KEPT],
                 self._heard[slot] * limits.PRODUCER_TIME_STEP_MS,
+                self._base[slot * _KEPT + (self._next[slot] - 1) % _KEPT],
             )
             for slot in slots
         )

@@ -1,7 +1,7 @@
 """Queues: streams whose records are jobs, leased to workers and deleted once they are done.
 
-Every command first lets leases expire and delays come due by ledger time, which arrives inside the entry: so
-who holds a job is decided at apply, and the same everywhere.
+Every command first lets leases expire and delays come due by ledger time, which arrives inside the entry. So the
+holder of a job is decided at apply, and is the same on every broker.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from mainstem.ledger.section import Command, Moment, Section, admits_append, app
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
 
+CLAIM_BYTES_MAX = 64 * limits.MIB  # of one claim, by the average size of the queue's jobs
+
 
 class Claim(Command, frozen=True, tag=70):
-    """Lease the next jobs of a queue: (node, most jobs, lease ms, token), served one job each in turn."""
+    """Lease the next jobs of a queue: (node, maximum jobs, lease ms, token), one job each in turn."""
 
     stream: int
     claimers: tuple[tuple[str, int, int, int], ...]  # a token is 64 random bits
-    broker: int = 0  # that gives them out: its restart ends leases that are not durable
+    broker: int = 0  # that grants the leases: its restart ends those that are not durable
 
 
 class Ack(Command, frozen=True, tag=71):
-    """A node has done these jobs: they are deleted. Those it does not hold are left alone."""
+    """A node finished these jobs: delete them. Jobs that it does not hold stay."""
 
     stream: int
     node: str
     offsets: tuple[int, ...]
-    tokens: tuple[int, ...] = ()  # one an offset, or none: then the node is enough
+    tokens: tuple[int, ...] = ()  # one per offset; empty: the node's name is enough
 
 
 class Nack(Command, frozen=True, tag=72):
-    """A node gives these jobs back, to be had again after a delay."""
+    """A node returns these jobs, for another attempt after a delay."""
 
     stream: int
     node: str
@@ -61,15 +63,15 @@ class Extend(Command, frozen=True, tag=73):
 
 
 class ExpireLeases(Command, frozen=True, tag=74):
-    """Take note of the leases of a queue that are over by now, and of the delays."""
+    """Apply the lease expiries and due delays of a queue."""
 
     stream: int
 
 
 class Bury(Command, frozen=True, tag=75):
-    """Delete jobs that were handed out too often.
+    """Delete jobs that were leased too often.
 
-    `noted`: only those whose copies were noted, and are not lost since. The others are to be copied again."""
+    `noted`: only those with a recorded copy that is not lost since. The others must be copied again."""
 
     stream: int
     offsets: tuple[int, ...]
@@ -79,46 +81,46 @@ class Bury(Command, frozen=True, tag=75):
 class NoteCopies(Command, frozen=True, tag=76):
     """The slice right before this command holds copies of these jobs, in this order, in another stream.
 
-    Apart from `Bury`: a crash may leave this entry whole and damage its slice, so the jobs go when both are synced."""
+    Separate from `Bury`, which follows when both are synced: a crash may leave the entry whole and damage the slice."""
 
     stream: int
     offsets: tuple[int, ...]
     destination: int
-    # The append run before it, all of it, is refused if one of the jobs has a copy or is gone: another broker may have
-    # been quicker. Logs from before this was so have none.
+    # Reject the whole append run before this command if one of the jobs has a copy or is deleted: another broker may
+    # have copied them first.
     once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobsGranted:
-    """What one claimer got."""
+    """The jobs of one claimer."""
 
     token: int
     deadline_ms: int
     offsets: list[int]
-    deliveries: list[int]  # how often each was handed out, this time included
+    deliveries: list[int]  # how often each was leased, this time included
 
 
 @dataclass(frozen=True, slots=True)
 class JobsClaimed:
-    grants: tuple[JobsGranted, ...]  # one a claimer
-    exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all jobs that are to be moved away
+    grants: tuple[JobsGranted, ...]  # one per claimer
+    exhausted: tuple[tuple[int, int], ...]  # (offset, deliveries) of all exhausted jobs
     ready: int
     in_flight: int
-    relaxed: bool  # may be answered before it is synced
-    reach: int  # one past the highest offset given out, which must be visible before it is answered
+    relaxed: bool  # may be acknowledged before it is synced
+    reach: int  # one past the highest leased offset, which must be readable before the response
 
 
 @dataclass(frozen=True, slots=True)
 class JobsChanged:
-    """Of Ack, Nack and Extend: the offsets that the node held, and those that it did not."""
+    """The result of Ack, Nack and Extend: the offsets that the node held, and those that it did not."""
 
     offsets: list[int]
     skipped: list[int]
     ready: int
     in_flight: int
     relaxed: bool
-    deadline_ms: int = 0  # of those extended
+    deadline_ms: int = 0  # of the extended jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class CopiesNoted:
 
 @dataclass(frozen=True, slots=True)
 class JobsBuried:
-    jobs: int  # that were still there
+    jobs: int  # that still existed
     ready: int
 
 
@@ -149,7 +151,7 @@ class QueueOwners(Protocol):
 
 
 class Queues(Section[list[LeasesState]]):
-    """The leases of every queue that was ever claimed from, by stream."""
+    """The leases of every queue that had a claim, by stream."""
 
     requires = (Streams, Topics)
 
@@ -164,7 +166,7 @@ class Queues(Section[list[LeasesState]]):
         return self._leases.get(stream)
 
     def ready(self, stream: int) -> int:
-        """Jobs that a claim would get, as far as the last command knew."""
+        """Jobs that a claim would get, as of the last command."""
         leases = self._leases.get(stream)
         records = int(self._streams.records[stream])
         return records if leases is None else records - leases.leased - leases.set_aside
@@ -214,7 +216,7 @@ class Queues(Section[list[LeasesState]]):
 
     @applies(Ack)
     def ack(self, command: Ack, now: Moment) -> JobsChanged | MainstemError:
-        """Done: the records are deleted for good."""
+        """The jobs are finished: delete the records."""
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -254,7 +256,7 @@ class Queues(Section[list[LeasesState]]):
 
     @applies(ExpireLeases)
     def expire(self, command: ExpireLeases, now: Moment) -> LeasesExpired | MainstemError:
-        """Nothing but what every command does first. Doing it twice is a no-op."""
+        """Only what every command does first. Repeating it has no effect."""
         config = self._config(command.stream)
         if isinstance(config, MainstemError):
             return config
@@ -262,7 +264,7 @@ class Queues(Section[list[LeasesState]]):
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
 
     @admits_append(NoteCopies)
-    def takes(self, command: NoteCopies) -> bool:
+    def admits(self, command: NoteCopies) -> bool:
         """Whether the copies that the command notes may be appended."""
         if not command.once:
             return True
@@ -283,11 +285,11 @@ class Queues(Section[list[LeasesState]]):
         if not isinstance(before, AppendOutcome) or not len(before.code):
             return InvalidInput("copies of jobs are noted in the entry that appends them")
         if before.code[-1] == AppendCode.FULL:
-            return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects")
+            return TopicFull(f"dead letter topic {config.dead_letter!r} is full and rejects records")
         if before.code[-1] == AppendCode.OVERTAKEN:
             return Rejected("another broker copied some of these jobs first")
         if before.code[-1] != AppendCode.OK:
-            return Rejected(f"dead letter topic {config.dead_letter!r} did not take the jobs")
+            return Rejected(f"dead letter topic {config.dead_letter!r} did not accept the jobs")
         leases = self._leases.get(command.stream)
         if leases is None:
             return CopiesNoted(0)
@@ -315,7 +317,7 @@ class Queues(Section[list[LeasesState]]):
         return JobsBuried(len(moved), self.ready(command.stream))
 
     def _lost(self, stream: int, offset: int) -> bool:
-        """A copy that was deleted or gave way to a cap since has been there all the same."""
+        """Whether a copy was lost. A copy that was deleted, or evicted by a cap, is not lost."""
         return any(
             is_loss(reason) for _, _, reason in self._streams.holes(stream).overlapping(offset, offset + 1)
         )
@@ -345,7 +347,7 @@ class Queues(Section[list[LeasesState]]):
         if topic.config.type != "queue":
             return NotAQueue(topic.name)
         if self._streams.ephemeral(stream):
-            return InvalidInput(f"topic {topic.name!r} is ephemeral: its jobs are not in the log")
+            return InvalidInput(f"topic {topic.name!r} is ephemeral: its jobs cannot be leased")
         return topic.config
 
     def _opened(self, stream: int, now_ms: int) -> Leases:
@@ -361,9 +363,9 @@ class Queues(Section[list[LeasesState]]):
         self._streams.watch(leases.stream, leases.forget)
 
     def _affordable(self, stream: int) -> int:
-        """How many jobs of average size fit into what one claimer may get at once; one at least."""
+        """How many jobs of average size fit into one claim's byte limit; at least one."""
         records, size = int(self._streams.records[stream]), int(self._streams.bytes[stream])
-        return max(1, limits.CLAIM_BYTES_MAX * records // size) if size else limits.CLAIM_JOBS_MAX
+        return max(1, CLAIM_BYTES_MAX * records // size) if size else limits.CLAIM_JOBS_MAX
 
     def _live(self, stream: int, offset: int) -> Iterator[tuple[int, int]]:
         streams = self._streams

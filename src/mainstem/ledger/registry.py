@@ -8,8 +8,8 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from mainstem.ledger.access_rules import AccessRules
+from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
-from mainstem.ledger.client_quotas import ClientQuotas
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -18,8 +18,10 @@ from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.queues import Queues
+from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
@@ -41,6 +43,7 @@ class Sections:
     attribute of the ledger and the key in a checkpoint."""
 
     streams: Streams
+    namespaces: Namespaces
     topics: Topics
     producers: Producers
     idempotency: IdempotencyKeys
@@ -62,12 +65,13 @@ class Sections:
     group_generations: GroupGenerations
     credentials: Credentials
     access_rules: AccessRules
-    client_quotas: ClientQuotas
+    rates: Rates
     reports: Reports
+    api_keys: ApiKeys
 
 
 class Registry:
-    """What follows from a list of sections: which commands there are, and what a checkpoint holds."""
+    """What a list of sections implies: the commands, and the contents of a checkpoint."""
 
     def __init__(self, sections: type[Sections]) -> None:
         self.sections: dict[str, type[Section[Any]]] = get_type_hints(sections)

@@ -1,8 +1,8 @@
-"""Repacked: which files, clustered by stream, serve what objects of the log held once.
+"""Repacked objects: which files, clustered by stream, serve what objects of the log held before.
 
-A *round* stands for a range of the log's own objects, by number; rounds follow one another up to the *frontier*, from
-where on the log's own objects serve. Every file has a number of its own, far above those of the log's objects, by which
-it stands in indexes as one more object. Files that no round names any more are garbage until they are deleted.
+A *repack* replaces a range of the log's own objects, by number. Repacks are contiguous up to the *frontier*, from
+which the log's own objects serve. Every file has a number of its own, far above those of the log's objects, and indexes
+treat it as one more object. Files that no repack names any more are garbage until they are deleted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+REPACKED_FILES_PER_ROUND_MAX = 10_000
+
 
 class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
-    """One object of the store. It holds places from (stream, offset) up to where the next one of its round begins."""
+    """One object of the store. It holds slices from (stream, offset) up to where the next file of its repack begins."""
 
     key: str
     bytes: int
@@ -32,16 +34,16 @@ class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishRepack(Command, frozen=True, tag=140):
-    """Serve what the log's objects [first, end) held from these files, in place of what serves it now."""
+    """Serve what the log's objects [first, end) held from these files, instead of the present ones."""
 
     first: int  # numbers of the log's own objects
     end: int
     sources: tuple[str, ...]  # keys of the files that were read; none: the log's own objects
-    files: tuple[RepackedFile, ...]  # by place; none: nothing of it is needed any more
+    files: tuple[RepackedFile, ...]  # by stream and offset; none: nothing of the range is needed any more
 
 
 class ForgetRepacked(Command, frozen=True, tag=141):
-    """These files, which no round names any more, are deleted."""
+    """These files, which no repack names any more, are deleted."""
 
     keys: tuple[str, ...]
 
@@ -59,7 +61,7 @@ _STREAMS = 1 << 32
 
 
 class RepackRound(msgspec.Struct, frozen=True, array_like=True):
-    """What one repack made of which of the log's objects; also the form in a checkpoint."""
+    """The files of one repack and the log objects they replace; also the form in a checkpoint."""
 
     first: int
     end: int
@@ -87,7 +89,7 @@ def _place(file: RepackedFile) -> tuple[int, int]:
 
 
 class RepackedState(msgspec.Struct, frozen=True, array_like=True):
-    """All rounds and garbage, as a checkpoint holds them."""
+    """All repacks and garbage, in a checkpoint."""
 
     frontier: int
     issued: int
@@ -96,10 +98,11 @@ class RepackedState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RepackedObjects(Section[RepackedState]):
-    """The rounds there are, in the order of the log's objects, and the garbage."""
+    """The repacks, in the order of the log's objects, and the garbage."""
 
     def __init__(self) -> None:
         self.frontier = 0  # the log's own objects serve from this number on
+        self.rounds: list[RepackRound] = []  # in the order of the log's objects
         self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
         self._issued = 0  # file numbers given out
         self._files: dict[int, RepackedFile] = {}  # by number
@@ -108,29 +111,24 @@ class RepackedObjects(Section[RepackedState]):
 
     # Reads
 
-    @property
-    def rounds(self) -> list[RepackRound]:
-        """In the order of the log's objects."""
-        return list(self._rounds)
-
     def file(self, number: int) -> RepackedFile | None:
-        """The file of this number, if a round still names it."""
+        """The file of this number, if a repack still names it."""
         return self._files.get(number)
 
     def numbers(self) -> Iterable[int]:
-        """Of every file."""
+        """The numbers of all files."""
         return self._files.keys()
 
     def garbage(self) -> list[str]:
-        """Keys of files that no round names any more."""
+        """Keys of files that no repack names any more."""
         return list(self._garbage)
 
     def knows(self, key: str) -> bool:
-        """Whether a round names this file, or did and it is garbage."""
+        """Whether a repack names this file, or it is garbage."""
         return key in self._keys or key in self._garbage
 
     def within(self, first: int, end: int) -> list[RepackRound]:
-        """The rounds of a range of the log's objects, even those that are in it in part."""
+        """The repacks that overlap a range of the log's objects."""
         return [one for one in self.rounds if one.first < end and one.end > first]
 
     # Commands
@@ -147,14 +145,12 @@ class RepackedObjects(Section[RepackedState]):
             exact = tuple(key for one in replaced for key in one.keys) == command.sources
             inside = all(command.first <= one.first and one.end <= command.end for one in replaced)
             if not exact or not inside or command.end > self.frontier:
-                return StalePlan(
-                    "other files serve these objects of the log by now than those that were read"
-                )
+                return StalePlan("other files than those that were read now serve these objects of the log")
         elif command.first != self.frontier:
             return StalePlan(f"the log's own objects serve from {self.frontier} on, not from {command.first}")
         for file in command.files:
             if self.knows(file.key):
-                return StalePlan(f"the file {file.key!r} was published before, in another round")
+                return StalePlan(f"the file {file.key!r} was published before, in another repack")
         self._replace(command, replaced)
         return Repacked(self.frontier, repeated=False)
 
@@ -175,11 +171,13 @@ class RepackedObjects(Section[RepackedState]):
 
     def _add(self, one: RepackRound) -> None:
         self._rounds.put(one.first, one)
+        self.rounds = list(self._rounds)
         self._files.update(enumerate(one.files, one.number))
         self._keys.update(one.keys)
 
     def _remove(self, one: RepackRound) -> None:
         self._rounds.pop(one.first)
+        self.rounds = list(self._rounds)
         for number in range(one.number, one.number + len(one.files)):
             del self._files[number]
         self._keys.difference_update(one.keys)
@@ -206,18 +204,18 @@ class RepackedObjects(Section[RepackedState]):
 
 def _bad_command(command: PublishRepack) -> InvalidInput | None:
     if not 0 <= command.first < command.end <= FIRST_NUMBER:
-        return InvalidInput(f"objects {command.first} to {command.end} are no range of the log's objects")
-    if len(command.files) > limits.REPACKED_FILES_PER_ROUND_MAX:
-        return InvalidInput(f"a round of {len(command.files)} files is too large")
+        return InvalidInput(f"objects {command.first} to {command.end} are not a range of the log's objects")
+    if len(command.files) > REPACKED_FILES_PER_ROUND_MAX:
+        return InvalidInput(f"a repack of {len(command.files)} files is too large")
     for file in command.files:
         if not file.key.startswith(REPACKED) or len(file.key) > limits.OBJECT_KEY_CHARS_MAX:
-            return InvalidInput(f"{file.key[:64]!r} is no key of a repacked file")
+            return InvalidInput(f"{file.key[:64]!r} is not a key of a repacked file")
         if file.bytes < 1 or not 0 <= file.stream < _STREAMS or not 0 <= file.offset < _OFFSETS:
-            return InvalidInput(f"the file {file.key[:64]!r} is said to hold what cannot be")
+            return InvalidInput(f"the file {file.key[:64]!r} has an invalid stream, offset or size")
     if any(_place(one) >= _place(other) for one, other in pairwise(command.files)):
-        return InvalidInput("the files of a round stand in the order of what they hold")
+        return InvalidInput("the files of a repack must be in the order of their streams and offsets")
     if len({file.key for file in command.files}) < len(command.files):
-        return InvalidInput("a round names a file twice")
+        return InvalidInput("a repack names a file twice")
     return None
 
 

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.ledger.appends import SLICE, Rows
-from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, Entry
+from mainstem.ledger.entry import ENTRY_VERSION, KIND_APPENDS, PLAIN, SLICE, Entry, Rows
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Buffer
 
-# An entry that is nothing but one append run begins with these 64 bytes: the entry's head (entry.py), the
-# head of its only part, the head of the run (appends.py). The slice rows follow.
+# An entry with just one append run begins with these 64 bytes: the entry's header (entry.py), the header of its
+# only part, and the header of the run. The slice rows follow.
 _PLAIN_HEAD = np.dtype(
     [
         ("version", "<u2"),
@@ -52,9 +51,9 @@ class PlainRun:
 
 
 def merge_plain(entries: Sequence[Buffer], ledger: Ledger) -> Iterator[PlainRun | Entry]:
-    """The work `entries` ask for, in order, to be applied to `ledger` from its present position on.
+    """The work of `entries` in order, for `ledger` to apply from its present position on.
 
-    Raises what Entry.decode raises, when it comes to the entry that cannot be read."""
+    Raises what Entry.decode raises when it reaches an entry that cannot be read."""
     heads = _heads(entries)
     whole = _is_plain(heads, entries)
     cuts = np.flatnonzero(_cuts(heads, whole, ledger)).tolist()
@@ -62,7 +61,7 @@ def merge_plain(entries: Sequence[Buffer], ledger: Ledger) -> Iterator[PlainRun 
     for start, stop in pairwise([*cuts, len(entries)]):
         source = (int(heads["broker"][start]), int(heads["broker_epoch"][start]))
         if whole[start]:
-            # Commit ids seen before are told apart one entry at a time, by the ledger.
+            # The ledger detects repeated commit ids one entry at a time.
             seen = last_ids.get(source, -1) - int(heads["commit_id"][start]) + 1
             repeated = min(max(0, seen), stop - start)
             yield from map(Entry.decode, entries[start : start + repeated])
@@ -74,7 +73,7 @@ def merge_plain(entries: Sequence[Buffer], ledger: Ledger) -> Iterator[PlainRun 
 
 
 def apply_all(entries: Sequence[Buffer], ledger: Ledger) -> None:
-    """Apply encoded entries, whatever becomes of them."""
+    """Apply encoded entries and ignore their outcomes."""
     for work in merge_plain(entries, ledger):
         if isinstance(work, Entry):
             ledger.apply(work)
@@ -122,7 +121,7 @@ def _cuts(heads: Rows, whole: npt.NDArray[np.bool_], ledger: Ledger) -> npt.NDAr
     for name in ("broker", "broker_epoch"):
         cuts[1:] |= heads[name][1:] != heads[name][:-1]
     cuts[1:] |= heads["commit_id"][1:] != heads["commit_id"][:-1] + np.uint64(1)
-    # Producers are timed in steps: entries of one step give the same state joined or not.
+    # Producer times are in steps: entries of one step give the same state whether joined or not.
     steps = (
         np.maximum.accumulate(np.maximum(heads["time_ms"], ledger.time_ms)) // limits.PRODUCER_TIME_STEP_MS
     )

@@ -12,13 +12,15 @@ from mainstem.ledger.digest import MASK
 from mainstem.ledger.keyed import LatestByKey, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+REPORT_BYTES_MAX = 256 * limits.KIB
+
 PIPELINE = "pipeline"
 LAKE_DRIVER = "lake driver"
 _KINDS = (LAKE_DRIVER, PIPELINE)
 
 
 class KeepReport(Command, frozen=True, tag=150):
-    """A status report. Only those that show it read the body."""
+    """A status report. The ledger does not read the body."""
 
     kind: str  # of the sender, such as "pipeline"
     name: str
@@ -74,6 +76,6 @@ def _fault(command: KeepReport) -> str | None:
         return f"the kind of a report is {' or '.join(_KINDS)}"
     if not 0 < len(command.name) <= limits.NAME_CHARS_MAX:
         return f"the name in a report has 1 to {limits.NAME_CHARS_MAX} characters"
-    if len(command.body) > limits.REPORT_BYTES_MAX:
-        return f"a report has at most {limits.REPORT_BYTES_MAX} bytes, not {len(command.body)}"
+    if len(command.body) > REPORT_BYTES_MAX:
+        return f"a report has at most {REPORT_BYTES_MAX} bytes, not {len(command.body)}"
     return None

@@ -1,4 +1,4 @@
-"""A router, and its legs: one for each partition of its source."""
+"""A router, and its partitions: one for each partition of its source topic."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Guarantee = Literal["at_least_once", "exactly_once"]
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Of Forward, NoteForwarded and PassOver."""
+    """The result of Forward, NoteForwarded and PassOver."""
 
     copies: int
-    ends: dict[int, int]  # by stream, of those that grew
+    ends: dict[int, int]  # new end offset by stream, of those that grew
 
 
 HopState = tuple[int, list[tuple[int, int, int]]]  # stream, then (start, end, hop)
 
 
 class HopCounts:
-    """How often records of a stream were copied before, while they wait to be copied on.
+    """How often records of a stream were copied before, for copies that routers have yet to copy further.
 
-    Only streams that routers read from are here, and only copies: a record that a client wrote is at hop 0."""
+    Only streams that routers read from are here, and only copies: a record that a client wrote has hop count 0."""
 
     def __init__(self) -> None:
         self._of: Keyed[int, HopState] = Keyed(lambda state: hash_fields("hops", *state))  # by stream
@@ -38,7 +38,7 @@ class HopCounts:
         return stream in self._of
 
     def note(self, stream: int, start: int, end: int, hop: int) -> None:
-        """Records at [start, end), past all noted before, are copies for the `hop`-th time."""
+        """Records at [start, end), above all earlier ones, have this hop count."""
         _, ranges = self._of.get(stream) or (stream, [])
         if ranges and ranges[-1][1:] == (start, hop):
             ranges[-1] = (ranges[-1][0], end, hop)
@@ -47,7 +47,7 @@ class HopCounts:
         self._of.put(stream, (stream, ranges))
 
     def pieces(self, stream: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """[start, end) cut into (start, end, hop)."""
+        """[start, end) split into (start, end, hop)."""
         at = start
         found = self._of.get(stream)
         for first, last, hop in found[1] if found else ():
@@ -63,7 +63,7 @@ class HopCounts:
             yield at, end, 0
 
     def cut(self, stream: int, floor: int) -> None:
-        """Every router has passed `floor`."""
+        """Drop counts below `floor`, which every router has passed."""
         _, ranges = self._of[stream]
         left = [(max(start, floor), end, hop) for start, end, hop in ranges if end > floor]
         if left:
@@ -86,7 +86,7 @@ class HopCounts:
             self._of.put(stream, (stream, ranges))
 
 
-_TAG = 1 << 44  # beside a number, so that legs hash like nothing else
+_TAG = 1 << 44  # added to a number, so that router partitions hash differently from everything else
 
 
 class RouterPartitionState(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +95,7 @@ class RouterPartitionState(msgspec.Struct, frozen=True, array_like=True):
     dest: int
     cursor: int
     copies: int
-    feed: int  # 0 = none
+    fan_out: int  # 0 = none
     mark: int
     noted: tuple[int, int, int] | None
 
@@ -114,44 +114,46 @@ class RouterState(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True, eq=False)
 class RouterPartition:
-    """One partition's way from source to destination."""
+    """A router's progress in one partition of its source."""
 
     number: int
     router: Router
     source: int  # streams
     dest: int
-    own_cursor: int  # while it is in no feed
-    own_copies: int = 0  # made outside of the feed it is in
-    feed: FanOut | None = None
-    mark: int = 0  # copies of the feed when it joined
-    # What it appended last: where it stood before, the first offset of the copies, and how many they are.
+    own_cursor: int  # while it is not in a fan-out
+    own_copies: int = 0  # made outside its present fan-out
+    fan_out: FanOut | None = None
+    mark: int = 0  # copies of the fan-out when it joined
+    # Its last append: the cursor before it, the first offset of the copies, and their number.
     noted: tuple[int, int, int] | None = None
 
     @property
     def cursor(self) -> int:
         """The next offset of the source to copy."""
-        return self.own_cursor if self.feed is None else self.feed.cursor
+        return self.own_cursor if self.fan_out is None else self.fan_out.cursor
 
     @property
     def copies(self) -> int:
-        return self.own_copies + (0 if self.feed is None else self.feed.copies - self.mark)
+        return self.own_copies + (0 if self.fan_out is None else self.fan_out.copies - self.mark)
 
     @property
     def digest(self) -> int:
-        if self.feed is None:
+        if self.fan_out is None:
             last = self.noted[1] + 1 if self.noted else 0
             return mix(_TAG | self.number, self.own_cursor, self.own_copies, -last)
-        return mix(_TAG | self.number, self.mark, self.own_copies, self.feed.number)
+        return mix(_TAG | self.number, self.mark, self.own_copies, self.fan_out.number)
 
     def encode(self) -> RouterPartitionState:
-        feed, mark = (self.feed.number, self.mark) if self.feed else (0, 0)
+        fan_out, mark = (self.fan_out.number, self.mark) if self.fan_out else (0, 0)
         return RouterPartitionState(
-            self.number, self.source, self.dest, self.own_cursor, self.own_copies, feed, mark, self.noted
+            self.number, self.source, self.dest, self.own_cursor, self.own_copies, fan_out, mark, self.noted
         )
 
     @classmethod
-    def decode(cls, state: RouterPartitionState, router: Router, feeds: dict[int, FanOut]) -> RouterPartition:
-        feed = feeds[state.feed] if state.feed else None
+    def decode(
+        cls, state: RouterPartitionState, router: Router, fan_outs: dict[int, FanOut]
+    ) -> RouterPartition:
+        fan_out = fan_outs[state.fan_out] if state.fan_out else None
         return cls(
             state.number,
             router,
@@ -159,7 +161,7 @@ class RouterPartition:
             state.dest,
             state.cursor,
             state.copies,
-            feed,
+            fan_out,
             state.mark,
             state.noted,
         )
@@ -179,7 +181,7 @@ class Router:
 
     @property
     def verbatim(self) -> bool:
-        """Its copies are the records as they are stored."""
+        """Whether it copies records unchanged."""
         return (
             self.match is None
             and self.preserve_node
@@ -219,7 +221,7 @@ class Router:
         )
 
     @classmethod
-    def decode(cls, state: RouterState, feeds: dict[int, FanOut]) -> Router:
+    def decode(cls, state: RouterState, fan_outs: dict[int, FanOut]) -> Router:
         router = cls(
             state.name,
             state.source,
@@ -230,5 +232,5 @@ class Router:
             state.allow_cycle,
             state.guarantee,
         )
-        router.legs += [RouterPartition.decode(leg, router, feeds) for leg in state.legs]
+        router.legs += [RouterPartition.decode(leg, router, fan_outs) for leg in state.legs]
         return router

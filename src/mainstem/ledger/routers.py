@@ -1,4 +1,4 @@
-"""Routers: what is written to one topic is copied to another."""
+"""Routers: rules that copy the records of one topic to another."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mainstem.ledger.topics import PartitionsAdded, TopicDeletedEvent, Topics
 
 
 class PutRouter(Command, frozen=True, tag=80):
-    """Copy what is written to one topic to another, from now on; or change how a router does it."""
+    """Copy the records of one topic to another, from now on; or change a router."""
 
     name: str
     source: bytes  # topic ids
     dest: bytes
     preserve_node: bool = True
     preserve_tag: bool = True
-    match: tuple[bytes, bool] | None = None  # (tag, whether it is only how the tag begins)
+    match: tuple[bytes, bool] | None = None  # (tag, whether it is a prefix)
     allow_cycle: bool = False
     guarantee: Guarantee = "at_least_once"
     starts: tuple[int, ...] = ()  # ends by partition of an ephemeral source, which the ledger does not know
@@ -44,38 +44,38 @@ class DeleteRouter(Command, frozen=True, tag=81):
 
 
 class Forward(Command, frozen=True, tag=82):
-    """Let every router that copies a stream's records as they are go on up to `end`.
+    """Advance every router that copies a stream's records unchanged up to `end`.
 
-    The ledger knows which routers these are, so the command is as short for a thousand as for one."""
+    The ledger knows which routers these are, so the command has the same size for one router and for a thousand."""
 
     stream: int
-    end: int  # what readers of the source can see; beyond it nothing is copied
+    end: int  # high watermark of the source; nothing above it is copied
     time_ms: int  # of the copies
 
 
 class NoteForwarded(Command, frozen=True, tag=83):
-    """The slice right before this command holds copies of records in [start, end) for this leg."""
+    """The slice right before this command holds copies of records in [start, end) for this router partition."""
 
     leg: int
     start: int
     end: int
     copies: int
-    # The append run before it, all of it, is refused unless the leg stands at `start`: another broker may have made
-    # these copies. Logs from before this was so have none.
+    # Reject the whole append run before this command unless the cursor is `start`: another broker may have made these
+    # copies.
     once: bool = False
 
 
 class PassOver(Command, frozen=True, tag=84):
-    """A leg has nothing (more) to append for [start, end).
+    """A router partition has nothing (more) to append for [start, end).
 
-    `lost` records of it were gone before they could be copied: as many offsets of the destination stay empty."""
+    `lost` records were removed before they could be copied: as many offsets of the destination stay empty."""
 
     leg: int
     start: int
     end: int
     lost: int = 0
-    copies: int = 0  # already handed to a destination that is in memory only …
-    base: int = -1  # … where they begin at this offset
+    copies: int = 0  # already appended to an ephemeral destination …
+    base: int = -1  # … from this offset on
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RoutersState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Routers(Section[RoutersState]):
-    """Commands return what they did, or the error that refuses them."""
+    """Commands return a result, or the error that rejects them."""
 
     requires = (Streams, Topics, Generations)
 
@@ -127,19 +127,19 @@ class Routers(Section[RoutersState]):
     def refusal(
         self, name: str, source: bytes | None, dest: bytes | None, *, allow_cycle: bool
     ) -> TopicIncompatible | RouterCycle | None:
-        """Why there can be no such router. None for an id stands for a topic that does not exist yet."""
+        """Why such a router cannot exist, or None. An id of None means a topic that does not exist yet."""
         for other in self._by_name.unordered():
             if other.name != name and other.dest == dest and other.source != source:
                 topic = self._name(other.dest)
                 return TopicIncompatible(
-                    f"router {other.name!r} feeds topic {topic!r} from another source",
+                    f"router {other.name!r} copies to topic {topic!r} from another source",
                     topic=topic,
                     reason="router_dest_fan_in",
                 )
         existing = self._by_name.get(name)
         if existing is not None and (existing.source, existing.dest) != (source, dest):
             return TopicIncompatible(
-                f"router {name!r} leads from {self._name(existing.source)!r} to {self._name(existing.dest)!r}: "
+                f"router {name!r} copies from {self._name(existing.source)!r} to {self._name(existing.dest)!r}: "
                 "delete it first",
                 topic=self._name(existing.dest),
                 reason="router_repoint_forbidden",
@@ -150,7 +150,7 @@ class Routers(Section[RoutersState]):
         return RouterCycle([self._name(step) for step in (*path, path[0])]) if path else None
 
     def _path(self, start: bytes, goal: bytes) -> list[bytes] | None:
-        """Topics from `start` to `goal`, each fed by the one before it; a shortest way."""
+        """Topics from `start` to `goal`, each copied from the one before it: a shortest path."""
         onward: dict[bytes, list[bytes]] = {}
         if not any(router.dest == goal for router in self._by_name.unordered()):
             return None
@@ -179,7 +179,7 @@ class Routers(Section[RoutersState]):
         if source is None or dest is None:
             return TopicNotFound((command.source if source is None else command.dest).hex())
         if source is dest:
-            return InvalidInput("a router leads from one topic to another")
+            return InvalidInput("a router needs two different topics")
         refusal = self.refusal(command.name, command.source, command.dest, allow_cycle=command.allow_cycle)
         if refusal is not None:
             return refusal
@@ -199,8 +199,8 @@ class Routers(Section[RoutersState]):
         for leg in router.legs:
             if not router.verbatim:
                 self.legs.part(leg)
-            elif leg.feed is None:
-                self.legs.regroup(leg.source)  # at once, while what is below its cursor is all there is
+            elif leg.fan_out is None:
+                self.legs.regroup(leg.source)  # now, while the bytes below its cursor are known exactly
         return RouterPut(command.name, created)
 
     def _add_leg(self, router: Router, source: int, dest: int, cursor: int) -> None:
@@ -232,7 +232,7 @@ class Routers(Section[RoutersState]):
         return self.legs.forward(command.stream, command.end, command.time_ms)
 
     @admits_append(NoteForwarded)
-    def takes(self, command: NoteForwarded) -> bool:
+    def admits(self, command: NoteForwarded) -> bool:
         """Whether the copies that the command notes may be appended."""
         return not command.once or self.legs.stands_at(command.leg, command.start, command.end)
 
@@ -252,7 +252,7 @@ class Routers(Section[RoutersState]):
 
     @reacts(TopicDeletedEvent)
     def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
-        """The routers of a topic go with it."""
+        """The routers of a deleted topic are deleted."""
         topic = event.topic
         for router in self.of_topic(topic.topic_id):
             self._remove(router)

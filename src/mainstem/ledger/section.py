@@ -24,13 +24,13 @@ _APPLIES, _REACTS, _ADMITS = "_applies", "_reacts", "_admits"
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
-    """A state change. Every change but an append is one; appends travel as arrays (see appends.py).
+    """A state change. Every change but an append is one; appends travel as arrays (see entry.py).
 
     A command is encoded with msgpack as an array that begins with its tag. Times and random ids arrive inside it."""
 
 
 class Moment:
-    """What a command may know beyond its own section: when it applies, and what happened just before."""
+    """What a command can see outside its own section: when it applies, and the outcome right before it."""
 
     def __init__(self) -> None:
         self.position = 0  # entries applied so far, refused ones included
@@ -112,7 +112,7 @@ class Section(Generic[S]):
         raise NotImplementedError
 
     def load(self, state: S) -> None:
-        """Take over an encoded state. The section is new, and the sections it needs are loaded."""
+        """Load an encoded state. The section is new, and the sections it requires are loaded."""
         raise NotImplementedError
 
 

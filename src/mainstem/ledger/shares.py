@@ -1,6 +1,6 @@
-"""Shares: how far every share group is with every stream it reads.
+"""Shares: the progress of every share group in every stream that it reads.
 
-As with queues, each command first lets locks expire by ledger time, so that who has a record is decided at apply.
+As with queues, each command first lets locks expire by ledger time, so that the holder of a record is decided at apply.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from mainstem.ledger.brokers import BrokerEpochEnded
 from mainstem.ledger.digest import MASK, hash_fields, mix
 from mainstem.ledger.intervals import DELETED, Holes
 from mainstem.ledger.leases import Leases, LeasesState, ranges_of
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
 
+SHARES_MAX = 100_000  # partitions that share groups read, counted for each group
+
 
 class Verdict(IntEnum):
-    """What became of a record that a member had; the first five are Kafka's numbers."""
+    """What a member did with an acquired record, in Kafka's numbers."""
 
     GAP = 0  # there was no record
-    ACCEPT = 1  # it is dealt with
-    RELEASE = 2  # it is to be had again
-    REJECT = 3  # nobody shall have it again
-    RENEW = 4  # the member keeps it for longer
-    UNREAD = 5  # it is to be had again, and does not count as handed out
+    ACCEPT = 1  # processed
+    RELEASE = 2  # available again
+    REJECT = 3  # never delivered again
+    RENEW = 4  # the member's lock is extended
 
 
 class OpenShare(Command, frozen=True, tag=136):
     """A share group begins to read streams at these offsets: (stream, offset).
 
-    `reset`: also those that it reads already, of which everything it knew is forgotten."""
+    `reset`: also streams that it reads already; their state is discarded."""
 
     group: str
     starts: tuple[tuple[int, int], ...]
@@ -51,37 +53,38 @@ class OpenShare(Command, frozen=True, tag=136):
 
 
 class AcquireShare(Command, frozen=True, tag=137):
-    """A member gets the next records of a stream that lie in [first, end), for `lock_ms`.
+    """Lock the next records of a stream in [first, end) for a member, for `lock_ms`.
 
-    They were read before: others, which may be had since then, it could not be told of."""
+    The broker has read that range. It could not deliver records outside it that became available since."""
 
     group: str
     stream: int
     member: str
-    broker: int  # that hands them out: its restart ends the lock
+    broker: int  # that grants the lock: its restart ends it
     limit: int
     first: int
     end: int
     lock_ms: int
-    deliveries_max: int  # a record that was handed out as often is archived
-    in_flight_max: int  # nothing new is handed out while as many records are not dealt with
+    deliveries_max: int  # a record that was delivered this often is archived
+    in_flight_max: int  # nothing new is acquired while this many records are in flight
+    aborted: bool = False  # also acquires records of aborted transactions: the group reads uncommitted
 
 
 class SettleShare(Command, frozen=True, tag=138):
-    """What became of records that a member has: (first, end, verdict). All of it holds, or nothing.
+    """A member acknowledges records: (first, end, verdict). All of it applies, or nothing.
 
-    Without any: locks that are over by now are noted."""
+    Without any, the command only ends locks that have expired."""
 
     group: str
     stream: int
     member: str
     ranges: tuple[tuple[int, int, int], ...]
-    lock_ms: int = 0  # of those that are renewed
+    lock_ms: int = 0  # of renewed locks
     deliveries_max: int = 0  # 0 = any number
 
 
 class DeleteShare(Command, frozen=True, tag=139):
-    """Forget what a share group knows of these streams; of all of them if none is named."""
+    """Delete the state of a share group for these streams; for all streams if none is named."""
 
     group: str
     streams: tuple[int, ...] = ()
@@ -89,45 +92,45 @@ class DeleteShare(Command, frozen=True, tag=139):
 
 @dataclass(frozen=True, slots=True)
 class SharesChanged:
-    """Of OpenShare and DeleteShare."""
+    """The result of OpenShare and DeleteShare."""
 
-    shares: int  # that came, or went
+    shares: int  # that were opened, or deleted
 
 
 @dataclass(frozen=True, slots=True)
 class ShareAcquired:
     """Of AcquireShare."""
 
-    runs: tuple[tuple[int, int, int], ...]  # (first, end, how often handed out by now) of what the member has
+    runs: tuple[tuple[int, int, int], ...]  # (first, end, delivery count) of what the member acquired
     deadline_ms: int
-    archived: int  # that turned out to have been handed out as often as they may be
+    archived: int  # that had reached the delivery limit
 
 
 @dataclass(frozen=True, slots=True)
 class ShareSettled:
     """Of SettleShare."""
 
-    counts: tuple[int, ...]  # of records, by the number of the verdict
-    archived: int  # given back as often as they may be handed out
-    relaxed: bool  # nothing of it has to outlive a crash of the machine
+    counts: tuple[int, ...]  # of records, by verdict
+    archived: int  # released at the delivery limit
+    relaxed: bool  # nothing of it has to survive a crash of the machine
 
 
-_TOKEN = 1  # members are told apart by name, so that one token does for all
-_NAMED_MAX = 2 * limits.SHARE_IN_FLIGHT_MAX  # offsets in one settlement: those that were handed out, and gaps
-_START = 7  # tells the start apart from what the leases hash
+_TOKEN = 1  # members are identified by name, so one token serves all
+_NAMED_MAX = 2 * limits.SHARE_IN_FLIGHT_MAX  # offsets in one settlement: acquired ones, and gaps
+_START = 7  # keeps the start's hash distinct from those of the leases
 
 Ranges = tuple[tuple[int, int, int], ...]
 
 
 class Share:
-    """`live` says which offsets of a range hold a record of the stream."""
+    """One share group's progress in one stream. `live` gives the offsets of a range that hold a record."""
 
     __slots__ = ("finished", "group", "leases", "number", "start", "stream")
 
     def __init__(self, group: str, stream: int, start: int) -> None:
         self.group = group
         self.stream = stream
-        self.number = hash_fields("share", group, stream)  # under which its parts are hashed
+        self.number = hash_fields("share", group, stream)  # the number under which its parts are hashed
         self.start = start
         self.finished = Holes(self.number)
         self.leases = Leases(self.number)
@@ -135,30 +138,30 @@ class Share:
 
     @property
     def in_flight(self) -> int:
-        """Records that were handed out and are not dealt with."""
+        """Records that were delivered and are not processed."""
         return self.leases.leased + self.leases.waiting
 
     @property
     def archived(self) -> int:
-        """Records given up because they were handed out too often."""
+        """Records that reached the delivery limit."""
         return self.leases.buried
 
     def left(self, start: int, end: int) -> int:
-        """Offsets of a stream that begins and ends there that are not dealt with."""
+        """Offsets in [start, end) of the stream that are not processed."""
         start = max(start, self.start)
         return max(end - start - self.finished.covered(start, end), 0)
 
-    def next_offset(self, end: int, in_flight_max: int, live: Holes) -> int | None:
+    def next_offset(self, end: int, in_flight_max: int, holes: Holes, *, aborted: bool) -> int | None:
         """The lowest offset below `end` that a member would get now."""
         waiting = self.leases.lowest_waiting
         if waiting is not None and waiting < end:
             return waiting
         if self.in_flight >= in_flight_max:
             return None
-        return next((first for first, _ in live.live(self.leases.fresh, end)), None)
+        return next((first for first, _ in holes.live(self.leases.fresh, end, aborted=aborted)), None)
 
     def cut(self, floor: int) -> None:
-        """Nothing is left below `floor`."""
+        """The stream's records below `floor` were removed."""
         if floor > self.start:
             self.leases.forget(self.start, floor)
             if self.leases.fresh < floor:
@@ -168,16 +171,16 @@ class Share:
             self._advance()
 
     def acquire(self, command: AcquireShare, now_ms: int, holes: Holes) -> tuple[Ranges, int]:
-        """Lock the next records for a member. Returns (first, end, deliveries) of each run, and until when."""
+        """Lock the next records for a member. Returns (first, end, deliveries) of each run, and the deadline."""
         leases = self.leases
         fresh_before = leases.fresh
         room = max(command.in_flight_max - self.in_flight, 0)
-        if any(holes.live(fresh_before, command.first)):
-            room = 0  # records that were never handed out come before these: they are not passed over
+        if any(holes.live(fresh_before, command.first, aborted=command.aborted)):
+            room = 0  # fresh records come before the range: do not skip them
         offsets, deliveries = leases.take(
             command.limit,
             command.deliveries_max,
-            lambda at: _first(holes.live(at, command.end), room),
+            lambda at: _first(holes.live(at, command.end, aborted=command.aborted), room),
             within=(command.first, command.end),
         )
         deadline_ms = now_ms + command.lock_ms
@@ -187,8 +190,12 @@ class Share:
         if spent:
             leases.bury(spent)
             self._finished(spent)
-        gone = [offset for offset in offsets if offset < fresh_before and holes.covered(offset, offset + 1)]
-        if gone:  # deleted, or their transaction was given up, since they were handed out before
+        gone = [
+            offset
+            for offset in offsets
+            if offset < fresh_before and holes.covers(offset, aborted=not command.aborted)
+        ]
+        if gone:  # deleted, or aborted, since an earlier delivery
             self._finish(gone)
         self._advance()
         lost = frozenset(gone)
@@ -196,7 +203,7 @@ class Share:
         return tuple(_runs(rows)), deadline_ms
 
     def _pass_over(self, taken: list[int], fresh_before: int) -> None:
-        """What was never a record of the stream, between those that are handed out now, is finished."""
+        """Finish the offsets without a record between those that are acquired now."""
         at = fresh_before
         for first, last in ranges_of(offset for offset in taken if offset >= fresh_before):
             if at < first:
@@ -222,7 +229,6 @@ class Share:
             self._finished(spent)
         self._finish([*by_kind[Verdict.GAP], *by_kind[Verdict.ACCEPT], *by_kind[Verdict.REJECT]])
         self.leases.give_back(released, None)
-        self.leases.give_back_unread(by_kind[Verdict.UNREAD])
         self.leases.extend(by_kind[Verdict.RENEW], now_ms + command.lock_ms)
         self._advance()
         return counts
@@ -236,12 +242,12 @@ class Share:
             except ValueError:
                 return InvalidInput(f"unknown verdict {number}")
             named += end - first
-            if not 0 <= first < end or named > _NAMED_MAX:  # more than a member can have
+            if not 0 <= first < end or named > _NAMED_MAX:  # more than a member can hold
                 return RecordNotHeld(self.group, first)
             for offset in range(first, end):
                 grant = self.leases.holder(offset)
                 if grant is None and kind is Verdict.GAP:
-                    continue  # it was not handed out, since there is no record
+                    continue  # not delivered, because the offset has no record
                 if grant is None or grant.node != command.member or offset in found:
                     return RecordNotHeld(self.group, offset)
                 found[offset] = kind
@@ -283,7 +289,7 @@ class Share:
 
 
 class ShareState(msgspec.Struct, frozen=True, array_like=True):
-    """A share, as a checkpoint holds it."""
+    """A share, in a checkpoint."""
 
     group: str
     stream: int
@@ -293,7 +299,7 @@ class ShareState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _first(ranges: Iterator[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """As many offsets of the ranges as that."""
+    """The first `count` offsets of the ranges."""
     for first, last in ranges:
         if not count:
             return
@@ -303,7 +309,7 @@ def _first(ranges: Iterator[tuple[int, int]], count: int) -> Iterator[tuple[int,
 
 
 def _runs(rows: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Consecutive offsets with the same number of deliveries as one."""
+    """Merge consecutive offsets with the same delivery count."""
     run: tuple[int, int, int] | None = None
     for offset, deliveries in sorted(rows):
         if run is not None and run[1] == offset and run[2] == deliveries:
@@ -343,31 +349,31 @@ class Shares(Section[list[ShareState]]):
     def of_group(self, group: str) -> dict[int, Share]:
         return dict(sorted(self._shares.get(group, {}).items()))
 
-    def next_offset(self, share: Share, end: int, in_flight_max: int) -> int | None:
-        """The lowest offset below `end` that a member would get now, as far as the last command knew."""
-        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream))
+    def next_offset(self, share: Share, end: int, in_flight_max: int, *, aborted: bool) -> int | None:
+        """The lowest offset below `end` that a member would get now, as of the last command."""
+        return share.next_offset(end, in_flight_max, self._streams.holes(share.stream), aborted=aborted)
 
     # Commands
 
     @applies(OpenShare)
     def open(self, command: OpenShare, now: Moment) -> SharesChanged | MainstemError:
         group = command.group
-        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
-            return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}")
+        if not 1 <= id_chars(group) <= limits.NAME_CHARS_MAX:
+            return InvalidInput(
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(group)}"
+            )
         for stream, offset in command.starts:
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)
             if self._streams.ephemeral(stream):
-                return InvalidInput(
-                    "an ephemeral topic's records are not in the log: share groups cannot read it"
-                )
+                return InvalidInput("share groups cannot read an ephemeral topic")
             if not 0 <= offset <= limits.OFFSET_MAX:
                 return InvalidInput(f"invalid start offset {offset}")
         known = self._shares.get(group, {})
         wanted = [row for row in dict(command.starts).items() if command.reset or row[0] not in known]
         added = sum(stream not in known for stream, _ in wanted)
-        if self._count + added > limits.SHARES_MAX:
-            return LimitReached(f"share groups read at most {limits.SHARES_MAX} partitions between them")
+        if self._count + added > SHARES_MAX:
+            return LimitReached(f"all share groups together read at most {SHARES_MAX} partitions")
         for stream, offset in wanted:
             self._put(Share(group, stream, offset))
         return SharesChanged(len(wanted))
@@ -379,14 +385,14 @@ class Shares(Section[list[ShareState]]):
             return share
         if not 1 <= command.limit <= limits.SHARE_IN_FLIGHT_MAX:
             return InvalidInput(
-                f"a member gets 1 to {limits.SHARE_IN_FLIGHT_MAX} records, not {command.limit}"
+                f"a member acquires 1 to {limits.SHARE_IN_FLIGHT_MAX} records, not {command.limit}"
             )
         if not 0 <= command.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX or command.deliveries_max < 1:
-            return InvalidInput("a share group hands out a bounded number of records, each once at least")
+            return InvalidInput("a share group needs an in-flight limit, and a delivery limit of at least 1")
         if not limits.LEASE_MS_MIN <= command.lock_ms <= limits.LEASE_MS_MAX:
             return InvalidInput(f"invalid lock of {command.lock_ms} ms")
         if not 0 <= command.first <= command.end <= int(self._streams.end[command.stream]):
-            return InvalidInput(f"there are no records from {command.first} up to {command.end}")
+            return InvalidInput(f"[{command.first}, {command.end}) is not a range of offsets")
         before = share.archived
         runs, deadline_ms = share.acquire(command, now.time_ms, self._streams.holes(command.stream))
         return ShareAcquired(runs, deadline_ms, share.archived - before)
@@ -402,7 +408,7 @@ class Shares(Section[list[ShareState]]):
         counts = share.settle(command, now.time_ms)
         if isinstance(counts, MainstemError):
             return counts
-        # A lock that is lost with a crash is no worse than one that ran out.
+        # Losing a lock in a crash has the same effect as its expiry.
         lasting = any(counts[kind] for kind in _LASTING) or share.archived > before
         return ShareSettled(
             tuple(counts),

@@ -1,8 +1,8 @@
-"""Sinks: batches that many tasks write at once, each in a transaction of its own, and one command commits.
+"""Sinks: batches that many tasks write in parallel, each in its own transaction, and one command commits.
 
-A *query* writes numbered batches. A *run* is one go at a batch: it ends with a commit, or a later run takes over.
-Every attempt at a task of a run has its own transaction, so that what failed attempts and doubled tasks wrote never
-counts. The last batch of a query is remembered: to repeat it changes nothing.
+A *query* writes numbered batches. A *run* is one attempt at a batch: it ends with a commit, or a later run takes over.
+Every attempt at a task of a run has its own transaction, so that the writes of failed and duplicate attempts are
+aborted. The last batch of a query is remembered: repeating it has no effect.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from mainstem.ledger.keyed import LatestByKey
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.transactions import InitProducer, Marked, Transactions
 
+SINKS_MAX = 100_000  # queries that write batches, each with its last batch number
+SINK_ATTEMPTS_MAX = 100_000  # attempts at tasks of one batch before it is committed
+SINK_NAME_CHARS_MAX = 200
+
 
 class BeginSinkTask(Command, frozen=True, tag=110):
-    """Give an attempt at a task of a batch its transaction. What other runs of the query left open is aborted."""
+    """Give an attempt at a task of a batch its transaction. Aborts what other runs of the query left open."""
 
     query: str
     run: str
     batch: int
     attempt: str
     timeout_ms: int
-    lasting: bool = True  # False: the query writes this one batch
+    lasting: bool = True  # False: the query writes only this batch
 
 
 class CommitSinkBatch(Command, frozen=True, tag=111):
@@ -42,12 +46,12 @@ class CommitSinkBatch(Command, frozen=True, tag=111):
 
 
 class AbortSinkBatch(Command, frozen=True, tag=112):
-    """Abort all that a run has open."""
+    """Abort everything that a run has open."""
 
     query: str
     run: str
-    # Whatever task of the run begins afterwards is refused: Spark gives a run up while tasks of it still start, and a
-    # transaction that nobody ends holds readers up until its time is over. Logs from before this was so have none.
+    # Reject every later task of the run: Spark abandons a run while tasks of it still start, and a transaction that
+    # nobody ends delays readers until it times out.
     final: bool = False
 
 
@@ -58,7 +62,7 @@ class ForgetSinks(Command, frozen=True, tag=113):
 
 
 class ExtendSinkRun(Command, frozen=True, tag=114):
-    """A run is still at work: the time its transactions may take begins anew."""
+    """A run is still active: restart the timeout of its transactions."""
 
     query: str
     run: str
@@ -70,7 +74,7 @@ class SinkTaskBegun:
     producer: int
     epoch: int
     committed: bool  # the batch was committed before: there is nothing to write
-    marked: tuple[Marked, ...]  # of transactions that runs before left open
+    marked: tuple[Marked, ...]  # of transactions that earlier runs left open
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +104,19 @@ NO_BATCH = -1
 
 @dataclass(slots=True)
 class Sink:
-    """A query: the last batch it committed, and what its present run has open."""
+    """A query: the last batch it committed, and the open attempts of its present run."""
 
     query: str
-    lasting: bool = True  # it goes on with batch after batch; False = one batch and no more
+    lasting: bool = True  # it writes batch after batch; False = just one batch
     last_batch: int = NO_BATCH
     run: str = ""
     attempts: dict[str, None] = field(default_factory=dict)  # of the run; a dict for its fixed order
-    given_up: str = ""  # the run that was aborted last: no task of it may begin any more
+    given_up: str = ""  # the run that was aborted last: none of its tasks may begin any more
     updated_ms: int = 0  # ledger time
 
 
 class SinkState(msgspec.Struct, frozen=True, array_like=True):
-    """One query, as a checkpoint holds it."""
+    """One query, in a checkpoint."""
 
     query: str
     lasting: bool
@@ -124,12 +128,12 @@ class SinkState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def transactional_id(query: str, run: str, attempt: str) -> str:
-    """Of one attempt at one task. No part may hold a slash, so no two attempts share one."""
+    """The transactional id of one attempt. No part may contain a slash, so every attempt has a different id."""
     return f"sink/{query}/{run}/{attempt}"
 
 
 class Sinks(Section[list[SinkState]]):
-    """Queries, longest unused first. Commands return a result, or the error that refuses them."""
+    """Queries, longest unused first. Commands return a result, or the error that rejects them."""
 
     requires = (Transactions,)
 
@@ -150,7 +154,7 @@ class Sinks(Section[list[SinkState]]):
 
     @applies(BeginSinkTask)
     def begin(self, command: BeginSinkTask, now: Moment) -> SinkTaskBegun | MainstemError:
-        """Give one attempt at one task a transaction. What other runs of the query left open is aborted."""
+        """Give one attempt at one task a transaction. Aborts what other runs of the query left open."""
         refusal = _bad_names(command.query, command.run, command.attempt) or _bad_batch(command.batch)
         if refusal:
             return refusal
@@ -159,13 +163,13 @@ class Sinks(Section[list[SinkState]]):
             return SinkTaskBegun("", -1, -1, True, ())
         if known is not None and command.run == known.given_up:
             return _taken_over(command.query)
-        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        full = self._by_query.refusal(command.query, SINKS_MAX, "queries that write")
         if full is not None:
             return full
         other_run = known is not None and known.run != command.run
         attempts = known.attempts if known is not None and not other_run else {}
-        if command.attempt not in attempts and len(attempts) >= limits.SINK_ATTEMPTS_MAX:
-            return LimitReached(f"a batch is written by at most {limits.SINK_ATTEMPTS_MAX} task attempts")
+        if command.attempt not in attempts and len(attempts) >= SINK_ATTEMPTS_MAX:
+            return LimitReached(f"a batch is written by at most {SINK_ATTEMPTS_MAX} task attempts")
         id = transactional_id(command.query, command.run, command.attempt)
         started = self._transactions.initialise(InitProducer(id, command.timeout_ms), now)
         if isinstance(started, MainstemError):
@@ -179,7 +183,7 @@ class Sinks(Section[list[SinkState]]):
 
     @applies(CommitSinkBatch)
     def commit(self, command: CommitSinkBatch, now: Moment) -> SinkBatchCommitted | MainstemError:
-        """Make what these attempts wrote count, all of it at once, and nothing else of the batch."""
+        """Commit what these attempts wrote, atomically, and nothing else of the batch."""
         refusal = _bad_names(command.query, command.run) or _bad_batch(command.batch)
         if refusal:
             return refusal
@@ -188,7 +192,7 @@ class Sinks(Section[list[SinkState]]):
             marked = self._abort_open(known, now.time_ms) if known.run == command.run else []
             self._changed(known, now.time_ms)
             return SinkBatchCommitted(True, tuple(marked))
-        full = self._by_query.refusal(command.query, limits.SINKS_MAX, "queries that write")
+        full = self._by_query.refusal(command.query, SINKS_MAX, "queries that write")
         if full is not None:
             return full
         broken = self._bad_commit(known, command)
@@ -216,14 +220,14 @@ class Sinks(Section[list[SinkState]]):
             id = transactional_id(command.query, command.run, attempt)
             if attempt not in sink.attempts or not self._transactions.unbroken(id, producer, epoch):
                 return InvalidTransaction(
-                    f"what task attempt {attempt!r} of query {command.query!r} wrote was aborted: it took longer "
-                    "than its transaction may, or began again"
+                    f"the writes of task attempt {attempt!r} of query {command.query!r} were aborted: its transaction "
+                    "timed out, or the attempt began again"
                 )
         return None
 
     @applies(AbortSinkBatch)
     def abort(self, command: AbortSinkBatch, now: Moment) -> SinkBatchAborted:
-        """Nothing of this run counts. Doing it again, or after another run began, aborts nothing."""
+        """Abort this run. Repeating it, or calling it after another run began, aborts nothing."""
         sink = self._by_query.get(command.query)
         if sink is None or (sink.run != command.run and not command.final):
             return SinkBatchAborted(())
@@ -238,7 +242,7 @@ class Sinks(Section[list[SinkState]]):
 
     @applies(ExtendSinkRun)
     def extend(self, command: ExtendSinkRun, now: Moment) -> SinkRunExtended | MainstemError:
-        """Give what a run has open more time."""
+        """Restart the timeout of what a run has open."""
         sink = self._by_query.get(command.query)
         if sink is None or sink.run != command.run:
             return _taken_over(command.query)
@@ -251,7 +255,7 @@ class Sinks(Section[list[SinkState]]):
 
     @applies(ForgetSinks)
     def forget(self, command: ForgetSinks, now: Moment) -> SinksForgotten:
-        """Forget the queries named, as far as they were not used since."""
+        """Forget these queries, except those used since then."""
         forgotten = 0
         marked: list[Marked] = []
         for query, updated_ms in command.sinks:
@@ -317,15 +321,15 @@ def _taken_over(query: str) -> ProducerFenced:
 
 def _bad_names(*names: str) -> InvalidInput | None:
     for name in names:
-        if not 1 <= len(name) <= limits.SINK_NAME_CHARS_MAX or "/" in name:
+        if not 1 <= len(name) <= SINK_NAME_CHARS_MAX or "/" in name:
             return InvalidInput(
-                f"{name[:64]!r} names no query, run or attempt: 1 to {limits.SINK_NAME_CHARS_MAX} characters, "
-                "none of them a slash"
+                f"invalid query, run or attempt {name[:64]!r}: use 1 to {SINK_NAME_CHARS_MAX} characters, "
+                "and no slash"
             )
     return None
 
 
 def _bad_batch(batch: int) -> InvalidInput | None:
     if not 0 <= batch <= limits.OFFSET_MAX:
-        return InvalidInput(f"{batch} is no number of a batch")
+        return InvalidInput(f"{batch} is not a batch number")
     return None

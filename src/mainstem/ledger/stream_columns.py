@@ -36,15 +36,15 @@ _CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plai
 
 
 class StreamColumns:
-    """Columns of every stream ever opened; only the first `count` rows mean anything."""
+    """Columns of every stream ever opened; only the first `count` rows are in use."""
 
     def __init__(self) -> None:
         self.count = 0
         self.end: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # the next offset
         self.delete_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # removed on request
-        self.evict_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # gave way to a cap
-        self.expiry_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # outlived their ttl
-        self.records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # live ones
+        self.evict_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # evicted by a cap
+        self.expiry_floor: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # older than their ttl
+        self.records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # live records
         self.bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # logical bytes of the live records
         self.max_timestamp: Int64s = np.full(_FIRST_STREAMS, -1, np.int64)  # -1 = never written
         self.ceiling: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # a relaxed stream publishes below it
@@ -53,12 +53,12 @@ class StreamColumns:
         self.cap_records: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
         self.cap_bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
         self.key_window_ms: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # of idempotency keys
-        self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream takes no more
+        self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream rejects records
         self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
         self._bind()
 
     def _bind(self) -> None:
-        # One item through a memoryview costs a third of one through numpy; single appends live on that.
+        # Access to one item costs a third through a memoryview, which matters for single appends.
         self._end = memoryview(self.end)  # type: ignore[arg-type]
         self._records = memoryview(self.records)  # type: ignore[arg-type]
         self._bytes = memoryview(self.bytes)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ class StreamColumns:
         self._bind()
 
     def adopt(self, stream: int, config: TopicConfig) -> None:
-        """Derive the columns that follow from the config."""
+        """Set the columns that are derived from the config."""
         self.durability[stream] = DURABILITY_CODES[config.durability]
         self.cap_records[stream] = config.cap_records
         self.cap_bytes[stream] = config.cap_bytes

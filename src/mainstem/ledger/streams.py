@@ -25,13 +25,13 @@ TrimReason = Literal["delete", "cap", "ttl"]
 
 
 class Trim(Command, frozen=True, tag=10):
-    """Records below `offset` are gone: on request ("delete", silent) or by retention ("cap", "ttl": loss)."""
+    """Remove the records below `offset`: on request ("delete", silent) or by retention ("cap", "ttl": loss)."""
 
     stream: int
     offset: int
     reason: TrimReason
     bytes: int = 0  # logical bytes removed, where the ledger does not track records itself
-    # What was lost before is told of still, though a delete passes over it. Logs from before this was so have none.
+    # Losses below the offset are still reported after a delete.
     keeps_losses: bool = False
 
 
@@ -50,7 +50,7 @@ class RaiseCeilings(Command, frozen=True, tag=12):
 
 
 class MarkLost(Command, frozen=True, tag=13):
-    """Stored bytes of these offsets are damaged; the offsets stay taken."""
+    """Stored bytes of these offsets are damaged; the offsets stay used."""
 
     stream: int
     start: int
@@ -60,7 +60,7 @@ class MarkLost(Command, frozen=True, tag=13):
 
 @dataclass(frozen=True, slots=True)
 class RecordsRemoved:
-    """Of Trim, DeleteRecords and MarkLost: what was live before and is not now."""
+    """The result of Trim, DeleteRecords and MarkLost: what they removed."""
 
     start: int  # the stream's start afterwards
     records: int
@@ -69,10 +69,10 @@ class RecordsRemoved:
 
 @dataclass(frozen=True, slots=True)
 class CeilingsRaised:
-    streams: int  # how many moved; a stream that is gone or higher already does not
+    streams: int  # how many were raised; deleted streams and lower ceilings do not count
 
 
-FULL = -1  # what `append` answers instead of an offset
+FULL = -1  # what `append` returns instead of an offset
 
 _NO_HOLES = Holes(-1)  # stands in for streams without any; never written to
 
@@ -96,7 +96,7 @@ class RecordsDamaged(NamedTuple):
 
 
 class StreamsState(msgspec.Struct, frozen=True, array_like=True):
-    """Every stream, in a checkpoint."""
+    """All streams, in a checkpoint."""
 
     count: int
     columns: list[bytes]  # STATE_COLUMNS, little-endian
@@ -109,7 +109,7 @@ class StreamsState(msgspec.Struct, frozen=True, array_like=True):
 class Streams(StreamColumns, Section[StreamsState]):
     """Where each stream starts and ends and what it holds.
 
-    Records leave a stream by three floors, each raised for its own reason, and through holes above them."""
+    Records are removed by three floors, each raised for its own reason, and by holes above them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
         self._absent: Callable[[int, int, int], int] = _none_absent
-        # Called with every range of records that leaves a stream: (stream, start, end, bytes).
+        # Called with every range of records that is removed: (stream, start, end, bytes).
         self.on_removed: Callable[[int, int, int, int], None] | None = None
 
     # Life
@@ -135,10 +135,10 @@ class Streams(StreamColumns, Section[StreamsState]):
         return numbers
 
     def configure(self, stream: int, config: TopicConfig) -> None:
-        """Take a config over. A tighter cap evicts at once, unless the topic rejects."""
+        """Apply a config. A tighter cap evicts at once, unless the topic rejects."""
         self.adopt(stream, config)
         if config.tracked and stream not in self._columns and config.durability != "ephemeral":
-            # Records from before have no rows: each counts as the average of them all.
+            # Earlier records have no rows: each counts with the average size.
             self._columns[stream] = TrackedRecords(int(self.end[stream]))
         elif not config.tracked:
             self._columns.pop(stream, None)
@@ -146,7 +146,7 @@ class Streams(StreamColumns, Section[StreamsState]):
             self._evict(stream)
 
     def close(self, stream: int) -> None:
-        """The stream's topic is deleted: nothing is left but the numbers it used."""
+        """The stream's topic is deleted: only its number stays used."""
         self.alive[stream] = self.plain[stream] = False
         self.delete_floor[stream] = self.end[stream]
         self.records[stream] = self.bytes[stream] = 0
@@ -157,7 +157,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         self._watchers.pop(stream, None)
 
     def watch(self, stream: int, removed: Callable[[int, int], None]) -> None:
-        """Have `removed` called with the range of any record that leaves the stream, for whatever reason."""
+        """Call `removed` with every range of records that is removed from the stream, for whatever reason."""
         self._watchers[stream] = removed
 
     # Reads
@@ -175,7 +175,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         return int(self.bytes[: self.count].sum())
 
     def relaxed(self, stream: int) -> bool:
-        """Acked before it is synced."""
+        """Whether appends are acknowledged before they are synced."""
         return bool(self.durability[stream] != FSYNC)
 
     def ephemeral(self, stream: int) -> bool:
@@ -190,11 +190,21 @@ class Streams(StreamColumns, Section[StreamsState]):
         return [(start, end) for start, end, reason in self.holes(stream) if reason == DELETED]
 
     def was_aborted(self, stream: int, offset: int) -> bool:
-        """Whether the record at `offset` was part of a transaction that was given up."""
+        """Whether the record at `offset` was part of an aborted transaction."""
         return any(reason == ABORTED for _, _, reason in self.holes(stream).overlapping(offset, offset + 1))
 
     def holes(self, stream: int) -> Holes:
         return self._holes.get(stream, _NO_HOLES)
+
+    def next_loss(self, stream: int, offset: int) -> tuple[int, int, str] | None:
+        """The first range of lost records that ends after `offset`, with the reason."""
+        holes = self._holes.get(stream)
+        return None if holes is None else holes.next_loss(offset)
+
+    def deleted_between(self, stream: int, start: int, end: int) -> list[tuple[int, int]]:
+        """The ranges of records that were deleted and have an offset in [start, end), whole."""
+        holes = self._holes.get(stream)
+        return [] if holes is None else holes.deleted(start, end)
 
     def stable_end(self, stream: int) -> int:
         """Where the records of open transactions begin; the end if there are none."""
@@ -224,9 +234,9 @@ class Streams(StreamColumns, Section[StreamsState]):
     def append(
         self, stream: int, count: int, size: int, max_timestamp: int, rows: npt.NDArray[np.void] | None
     ) -> int:
-        """Append to any stream that exists in the log, keeping its caps. Returns the first offset, or FULL.
+        """Append to any stream that exists in the log, within its caps. Returns the first offset, or FULL.
 
-        `rows` are the records' sizes and times, if the slice brought them."""
+        `rows` are the records' sizes and times, if the slice has them."""
         columns = self._columns.get(stream)
         if columns is not None and rows is not None:
             size = int(rows["size"].sum(dtype=np.int64))
@@ -243,20 +253,20 @@ class Streams(StreamColumns, Section[StreamsState]):
         return base
 
     def compacted(self, stream: int, records: int) -> None:
-        """Records gave way to newer ones of their key. Their offsets are no holes: there would be too many."""
+        """Compaction removed records. Their offsets do not become holes: there would be too many."""
         records = min(records, int(self.records[stream]))
         size = self._average(stream, records, 0)
         self.records[stream] -= records
         self.bytes[stream] -= size
 
     def count_absent(self, absent: Callable[[int, int, int], int]) -> None:
-        """Ask `absent` how many offsets of a range that leaves a stream were compacted away before."""
+        """Use `absent` to count the offsets of a removed range that compaction had removed before."""
         self._absent = absent
 
     def append_alias(self, streams: Int64s, offsets: int, records: int, size: int, time_ms: int) -> None:
-        """Give the next `offsets` of each of some `plain` streams, all different, to the same copies.
+        """Append the same copies at the next `offsets` of each of these different `plain` streams.
 
-        Where fewer `records` than that are copied, the caller makes the gaps."""
+        If there are fewer `records` than offsets, the caller makes the gaps."""
         self.end[streams] += offsets
         self.records[streams] += records
         self.bytes[streams] += size
@@ -264,12 +274,12 @@ class Streams(StreamColumns, Section[StreamsState]):
             self.max_timestamp[streams] = np.maximum(self.max_timestamp[streams], time_ms)
 
     def make_gap(self, stream: int, start: int, end: int) -> None:
-        """Offsets right at the end of a stream stand for records that were lost before they were copied to it."""
+        """Add offsets at the end of a stream for records that were lost before they were copied to it."""
         self._end[stream] = max(end, self._end[stream])
         self._make_hole(stream, start, end, SOURCE_TRIM)
 
     def take_marker(self, stream: int) -> int:
-        """Give the next offset to a transaction marker, which is no record."""
+        """Use the next offset for a transaction marker, which is not a record."""
         offset: int = self._end[stream]
         self._end[stream] = offset + 1
         self._make_hole(stream, offset, offset + 1, MARKER)
@@ -312,9 +322,9 @@ class Streams(StreamColumns, Section[StreamsState]):
     def trim(
         self, stream: int, offset: int, reason: str, stated_bytes: int, *, keeps_losses: bool = False
     ) -> tuple[int, int]:
-        """Raise the floor of `reason`. Returns the records and bytes that were live below it.
+        """Raise the floor of `reason`. Returns the number and bytes of the live records that this removes.
 
-        `keeps_losses`: what was lost below it before is told of still."""
+        `keeps_losses`: losses below it are still reported."""
         floors = {"delete": self.delete_floor, "cap": self.evict_floor, "ttl": self.expiry_floor}[reason]
         floor = min(offset, int(self.end[stream]))
         removed = (0, 0)
@@ -332,10 +342,10 @@ class Streams(StreamColumns, Section[StreamsState]):
         return [(first, min(last, floor), reason) for first, last, reason in holes if is_loss(reason)]
 
     def _remove_below(self, stream: int, floor: int, stated_bytes: int) -> tuple[int, int]:
-        """Take the live records of [start, floor) off the counts and columns."""
+        """Remove the live records of [start, floor) from the counts and columns."""
         start, holes = self.start(stream), self.holes(stream)
         records = floor - start - holes.covered(start, floor) - self._absent(stream, start, floor)
-        records = min(records, int(self.records[stream]))  # what compaction left is counted, not listed
+        records = min(records, int(self.records[stream]))  # after compaction, records are counted, not listed
         columns = self._columns.get(stream)
         if columns is None:
             size = self._average(stream, records, stated_bytes)
@@ -351,7 +361,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         return records, size
 
     def _untracked_bytes(self, stream: int, columns: TrackedRecords, start: int, end: int) -> int:
-        """Bytes of the live records in [start, end) from before the stream was tracked: their average."""
+        """Bytes of the live records in [start, end) from before tracking began, by their average size."""
         first, holes = self.start(stream), self.holes(stream)
         if end <= start or first >= columns.since:
             return 0
@@ -360,7 +370,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         return untracked * (end - start - holes.covered(start, end)) // records if records else 0
 
     def _average(self, stream: int, records: int, stated_bytes: int) -> int:
-        """Bytes of some records of an untracked stream: as the proposer stated, or else the average."""
+        """Bytes of some records of an untracked stream: as the proposer stated, or by the average size."""
         live, size = int(self.records[stream]), int(self.bytes[stream])
         if records >= live:
             return size
@@ -369,7 +379,7 @@ class Streams(StreamColumns, Section[StreamsState]):
     def punch(
         self, stream: int, ranges: tuple[tuple[int, int], ...], reason: str, stated_bytes: int
     ) -> tuple[int, int]:
-        """Make holes of the live records in `ranges`. Returns how many they were, and their bytes."""
+        """Make holes of the live records in `ranges`. Returns their number and bytes."""
         floor, end = self.start(stream), int(self.end[stream])
         wanted = [(max(first, floor), min(last, end)) for first, last in ranges]
         records = size = 0
@@ -377,7 +387,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         for first, last in wanted:
             if first < last:
                 for fresh in list(self.holes(stream).live(first, last)):
-                    # Shares of a running total, so that rounding loses nothing of the bytes stated.
+                    # Shares of a running total, so that rounding loses none of the stated bytes.
                     before = stated_bytes * records // asked
                     records += fresh[1] - fresh[0]
                     part = stated_bytes * records // asked - before
@@ -410,7 +420,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         holes.add(start, end, reason)
 
     def _settle(self, stream: int) -> None:
-        """Move the start over deleted records right behind it, and forget holes below it."""
+        """Move the start past the deleted records that follow it, and drop holes below it."""
         if stream in self.passed:
             self.passed.cut(stream, int(max(self.evict_floor[stream], self.expiry_floor[stream])))
         holes = self._holes.get(stream)
@@ -438,9 +448,9 @@ class Streams(StreamColumns, Section[StreamsState]):
         return True
 
     def jump(self, unclean: bool) -> list[tuple[int, int, int]]:
-        """Continue at the ceiling, where offsets below it may have been seen and are lost now.
+        """Continue at the ceiling, because offsets below it may have been read and are lost now.
 
-        Ephemeral streams always, relaxed ones after an `unclean` shutdown. Returns (stream, old end, end)."""
+        Ephemeral streams always do, relaxed ones after an `unclean` shutdown. Returns (stream, old end, end)."""
         behind = self.alive[: self.count] & (self.ceiling[: self.count] > self.end[: self.count])
         reach = FSYNC if unclean else EPHEMERAL + 1
         jumped = []
@@ -467,7 +477,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         )
         start = self.start(stream)
         if removed[0] and command.reason == "delete":
-            # Only the part that the start cuts in two: parts below it are retired as a whole.
+            # Only the part that the start splits: parts below it are retired as a whole.
             now.publish(RecordsDeleted(stream, ((start - 1, start),)))
         return RecordsRemoved(start, *removed)
 
@@ -505,7 +515,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         for _, ceiling in command.ceilings:
             if not 0 <= ceiling <= limits.OFFSET_MAX:
                 return InvalidInput(f"invalid ceiling {ceiling}")
-        # A topic may be deleted between the proposal and now: that must not refuse the others.
+        # A topic may have been deleted since the proposal: that must not reject the others.
         return CeilingsRaised(sum(self.raise_ceiling(*ceiling) for ceiling in command.ceilings))
 
     # State as a whole
@@ -526,7 +536,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         )
 
     def load(self, state: StreamsState) -> None:
-        """`Topics.load` derives the columns that follow from the topics' configs."""
+        """`Topics.load` sets the columns that are derived from the topics' configs."""
         self.load_columns(state.count, state.columns)
         for stream, holes in state.holes:
             for start, end, reason in holes:
@@ -542,7 +552,7 @@ def _none_absent(stream: int, start: int, end: int) -> int:
 
 
 def _spread(size: int, count: int) -> npt.NDArray[np.int64]:
-    """A slice's bytes over its records, evenly; the first ones take what does not divide."""
+    """A slice's bytes spread evenly over its records; the first ones take the remainder."""
     sizes = np.full(count, size // count if count else 0, np.int64)
     sizes[: size - int(sizes.sum())] += 1
     return sizes

@@ -1,4 +1,4 @@
-"""One table: its name, the metadata it stands at, and what it shows of its topic."""
+"""One table: its name, its current metadata, and the parts of its topic that it publishes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainstem.ledger.digest import MASK, hash_fields, mix
 
 
 class PublishedPartsState(msgspec.Struct, frozen=True, array_like=True):
-    """One stream of a table, as a checkpoint holds it."""
+    """One stream of a table, in a checkpoint."""
 
     stream: int
     to: int
@@ -22,46 +22,46 @@ class PublishedPartsState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishedParts:
-    """The parts of one stream that a table shows, contiguous but for what left the topic unseen."""
+    """The parts of one stream in a table, contiguous except where records were deleted before they were published."""
 
     __slots__ = ("_sum", "parts", "stream", "to")
 
     def __init__(self, stream: int, to: int = 0, parts: list[PartName] | None = None) -> None:
         self.stream = stream
-        self.to = to  # everything before it is shown, or was, or left the topic before it could be
+        self.to = to  # everything before it is or was published, or was deleted before that
         self.parts: list[PartName] = parts or []
         self._sum = sum(self._hash(part) for part in self.parts)
 
     def refusal(self, change: PartChange, serving: Sequence[Part]) -> str | None:
-        """Why the change cannot be made now, if it cannot."""
+        """Why the change cannot be made now, or None."""
         if change.old and self._find(change.old) is None:
-            return f"stream {self.stream} is not shown as parts {_parts_text(change.old)}"
+            return f"the table does not hold parts {_parts_text(change.old)} of stream {self.stream}"
         if change.new:
             if not _tiles(change.new):
                 return f"parts {_parts_text(change.new)} of stream {self.stream} leave a gap"
             if not _are_serving(change.new, serving):
-                return f"parts {_parts_text(change.new)} of stream {self.stream} were replaced since"
+                return f"parts {_parts_text(change.new)} of stream {self.stream} have been replaced"
             return self._bad_place(change, serving)
         if not change.old:
-            return "a change needs parts that go, or that come"
+            return "a change must remove or add parts"
         if self._find(change.old) != 0 or (serving and serving[0].base < change.old[-1][1]):
-            return f"parts {_parts_text(change.old)} of stream {self.stream} have not left the topic"
+            return f"parts {_parts_text(change.old)} of stream {self.stream} are still in the topic"
         return None
 
     def _bad_place(self, change: PartChange, serving: Sequence[Part]) -> str | None:
         first, last = change.new[0][0], change.new[-1][1]
         if change.old:
             start, end = change.old[0][0], change.old[-1][1]
-            # The front of a range may have left the topic since, and its end may be joined to what comes after.
+            # The front of a range may have been deleted since, and its end may be merged with what follows.
             starts_there = first == start or (first > start and serving[0].base == first)
             ends_there = last == end or (last > end and change.old[-1] == self.parts[-1])
             if starts_there and ends_there:
                 return None
-            return f"[{first}, {last}) of stream {self.stream} is to replace another range"
-        # What left the topic before it was published is passed over: nothing serves it any more.
+            return f"[{first}, {last}) of stream {self.stream} cannot replace a different range"
+        # Skip what was deleted before it was published: nothing serves it any more.
         if first == self.to or (first > self.to and serving[0].base == first):
             return None
-        return f"stream {self.stream} is published to {self.to}: [{first}, {last}) does not go on from there"
+        return f"stream {self.stream} is published up to {self.to}: [{first}, {last}) does not continue from there"
 
     def copy(self) -> PublishedParts:
         twin = PublishedParts(self.stream, self.to)
@@ -81,9 +81,9 @@ class PublishedParts:
             self.to = max(self.to, change.new[-1][1])
 
     def pending(self, serving: Sequence[Part]) -> list[tuple[list[PartName], list[Part]]]:
-        """What is left to do until exactly the serving parts are shown: parts that go, and those that come.
+        """The changes until exactly the serving parts are published: parts to remove, and parts to add.
 
-        First what left the topic, then what was replaced, then what is new."""
+        First deleted parts, then replaced ones, then new ones."""
         shown = self.parts
         gone = sum(not serving or part[1] <= serving[0].base for part in shown)
         changes: list[tuple[list[PartName], list[Part]]] = [(shown[:gone], [])] if gone else []
@@ -102,14 +102,14 @@ class PublishedParts:
                     old.append(shown[at])
                     at += 1
                 else:
-                    break  # joined to what was not shown yet
+                    break  # merged with what is not published yet
             changes.append((old, new))
         if next < len(serving):
             changes.append(([], list(serving[next:])))
         return changes
 
     def current(self, serving: Sequence[Part]) -> bool:
-        """Every part that is shown still serves its range."""
+        """Whether every published part still serves its range."""
         return _are_serving(self.parts, serving)
 
     def _find(self, parts: Sequence[PartName]) -> int | None:
@@ -144,13 +144,13 @@ def _tiles(parts: Sequence[PartName]) -> bool:
 
 
 def _are_serving(parts: Sequence[PartName], serving: Sequence[Part]) -> bool:
-    """Whether the parts are among those that serve, where both are in offset order."""
+    """Whether all parts are among the serving ones. Both are in offset order."""
     if not parts:
         return True
     at = bisect_left(serving, parts[0][0], key=_base)
     if len(serving) - at < len(parts):
         return False
-    # Parts that serve leave no gap, so those asked about stand side by side, or one of them is gone.
+    # Serving parts have no gaps, so the parts are adjacent, or one of them was replaced.
     return all(map(_is_named, serving[at : at + len(parts)], parts))
 
 
@@ -168,7 +168,7 @@ def _parts_text(parts: Sequence[PartName]) -> str:
 
 
 class TableState(msgspec.Struct, frozen=True, array_like=True):
-    """One table, as a checkpoint holds it."""
+    """One table, in a checkpoint."""
 
     namespace: str
     name: str
@@ -182,7 +182,7 @@ class TableState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, array_like=True):
-    """What the tables of a topic hold beside the raw columns; also the form in a checkpoint."""
+    """The columns of a topic's tables besides the raw ones; also the form in a checkpoint."""
 
     topic_id: bytes
     revision: int
@@ -191,7 +191,7 @@ class Declaration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Table:
-    """One table: a name, and the metadata it stands at."""
+    """One table: its name and its current metadata."""
 
     __slots__ = (
         "kind",
@@ -212,14 +212,14 @@ class Table:
         self.name = name
         self.table_id = table_id
         self.location = location
-        self.topic_id = topic_id  # of the topic it shows; none: a user's own table
+        self.topic_id = topic_id  # of its topic; empty: a user's own table
         self.kind = kind
         self.published: dict[int, PublishedParts] = {}
         self.snapshots: dict[int, int] = {}  # id → position of the ledger that it reflects
-        self.reflected = -1  # no part that was replaced or retired before this position is shown
+        self.reflected = -1  # the table holds no part that was replaced or retired before this position
 
     def stream(self, stream: int) -> PublishedParts:
-        """What is shown of a stream, to be read only."""
+        """The published parts of a stream, read-only."""
         return self.published.get(stream) or PublishedParts(stream)
 
     @property
@@ -234,7 +234,7 @@ class Table:
             self.location,
             sorted(self.snapshots),
         )
-        # Multiplied by the table's own hash, so that two tables cannot trade what they show.
+        # Multiplied by the table's own hash, so that swapping the parts of two tables changes the digest.
         shown = sum(published.digest for published in self.published.values())
         return (own + shown * (own | 1)) & MASK
 

@@ -1,8 +1,8 @@
-"""The catalog: namespaces and tables by name, where each table's metadata is, and what it shows of its topic.
+"""The catalog: namespaces and tables by name, where each table's metadata is, and which parts it publishes.
 
-A table moves from one metadata to the next by compare-and-swap, decided here. A topic's table also notes which
-parts of the topic's streams it shows, so that a part is published once, and no file is deleted while a
-snapshot names it.
+A table moves from one metadata file to the next by compare-and-swap, decided here. A topic's table also records which
+parts of the topic's streams it publishes, so that a part is published once, and no file is deleted while a snapshot
+names it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,15 @@ from mainstem.errors import (
 from mainstem.ledger.digest import MASK
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.keyed import Keyed, fields_hash
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.table import Declaration, PublishedParts, Table, TableState
 from mainstem.ledger.topics import Topic, TopicDeletedEvent, Topics
+
+NAMESPACE_CHARS_MAX = 2_048  # all levels together
+TABLES_MAX = 100_000
+NAMESPACE_PROPERTIES_CHARS_MAX = 64 * limits.KIB  # of one namespace, names and values
+TABLE_SNAPSHOTS_HELD_MAX = 10_000  # of a topic's table; its publisher keeps far fewer
 
 
 class CreateNamespace(Command, frozen=True, tag=100):
@@ -58,25 +64,25 @@ class CreateTable(Command, frozen=True, tag=103):
     name: str
     table_id: bytes  # 16 random bytes, the table's UUID
     location: str  # of its first metadata
-    topic_id: bytes = b""  # whose records it shows; none: a user's own table
+    topic_id: bytes = b""  # of its topic; empty: a user's own table
     kind: TableKind = "records"
 
 
 class TableCommit(msgspec.Struct, frozen=True, array_like=True):
-    """One table's step from one metadata to the next, if it still has the first."""
+    """Replace one table's metadata file by the next, if it still has the expected one."""
 
     namespace: str
     name: str
     table_id: bytes
     expected: str  # location of the metadata it starts from
-    location: str  # of the metadata it leads to; the same: only the changes are noted
+    location: str  # of the new metadata; if it is the same, only the changes are recorded
     changes: tuple[PartChange, ...] = ()
     added_snapshots: tuple[int, ...] = ()
     removed_snapshots: tuple[int, ...] = ()
 
 
 class CommitTables(Command, frozen=True, tag=104):
-    """All of these, or none."""
+    """Commit all of these, or none."""
 
     commits: tuple[TableCommit, ...]
 
@@ -88,7 +94,7 @@ class DropTable(Command, frozen=True, tag=105):
 
 
 class RenameTable(Command, frozen=True, tag=106):
-    """Only a user's own table: a topic's table is called what its topic is."""
+    """Only a user's own table: a topic's table has the topic's name."""
 
     namespace: str
     name: str
@@ -98,12 +104,12 @@ class RenameTable(Command, frozen=True, tag=106):
 
 
 class DeclareTable(Command, frozen=True, tag=107):
-    """What columns the tables of a topic have beside the raw ones, and where else they are delivered."""
+    """Set the columns of a topic's tables besides the raw ones, and a further destination."""
 
     topic_id: bytes
-    expected: int  # revision of the declaration this one is made from; 0 = there was none
-    columns: str = ""  # JSON, with the numbers the columns have for good; none: raw columns only
-    delta: str = ""  # URL of a Delta table that gets the records as well
+    expected: int  # revision of the declaration that this one replaces; 0 = there was none
+    columns: str = ""  # JSON, with the permanent ids of the columns; empty: raw columns only
+    delta: str = ""  # URL of a Delta table that also gets the records
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class NamespaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableSettled:
-    """Of CreateTable, DropTable and RenameTable: the name that was given, or is free again."""
+    """The result of CreateTable, DropTable and RenameTable: the name that was assigned or freed."""
 
     namespace: str
     name: str
@@ -130,7 +136,14 @@ class TableDeclared:
     columns_changed: bool
 
 
-DEFAULT_NAMESPACE = "default"  # where topics are, and so their tables: it is always there
+DEFAULT_NAMESPACE = "default"  # of the tables of topics in the default namespace: it is always there
+LEVELS = "\x1f"  # joins the levels of a namespace, as in the paths of the catalog
+
+
+def table_namespace(topic_namespace: str) -> str:
+    """The namespace of the tables of a namespace of topics: each word is a level."""
+    return topic_namespace.replace("/", LEVELS)
+
 
 Properties = tuple[tuple[str, str], ...]
 TableName = tuple[str, str]  # namespace and name
@@ -152,10 +165,11 @@ class TablesState(msgspec.Struct, frozen=True, array_like=True):
 class Tables(Section[TablesState]):
     """Every namespace, table and declaration of a topic's tables."""
 
-    requires = (Topics, Generations)
+    requires = (Topics, Generations, Namespaces)
 
-    def __init__(self, topics: Topics, generations: Generations) -> None:
+    def __init__(self, topics: Topics, generations: Generations, of_topics: Namespaces) -> None:
         self._topics = topics
+        self._topic_namespaces = of_topics
         self._generations = generations
         self._namespaces: Keyed[str, Namespace] = Keyed(fields_hash("namespace"))
         self._tables: Keyed[TableName, Table] = Keyed(attrgetter("digest"))
@@ -165,14 +179,24 @@ class Tables(Section[TablesState]):
     # Reads
 
     def namespaces(self) -> list[str]:
-        return sorted({DEFAULT_NAMESPACE, *self._namespaces.keys()})
+        of_topics = (table_namespace(namespace.name) for namespace in self._topic_namespaces)
+        return sorted({*of_topics, *self._namespaces.keys()})
+
+    def of_topics(self, namespace: str) -> bool:
+        """Whether a namespace of topics has its tables there, or below."""
+        if "/" in namespace:
+            return False
+        name = namespace.replace(LEVELS, "/")
+        return name in self._topic_namespaces or any(
+            one.name.startswith(f"{name}/") for one in self._topic_namespaces
+        )
 
     def properties(self, namespace: str) -> Properties | None:
-        """Of a namespace; None if it does not exist."""
+        """The properties of a namespace; None if it does not exist."""
         found = self._namespaces.get(namespace)
         if found is not None:
             return found.properties
-        return () if namespace == DEFAULT_NAMESPACE else None
+        return () if self.of_topics(namespace) else None
 
     def get(self, namespace: str, name: str) -> Table | None:
         return self._tables.get((namespace, name))
@@ -181,7 +205,7 @@ class Tables(Section[TablesState]):
         return self._of_topics.get(topic_id, {}).get(kind)
 
     def shown_to(self, topic_id: bytes, stream: int) -> set[int]:
-        """Where each of the topic's tables ends, of this stream."""
+        """The offsets up to which the topic's tables publish this stream."""
         return {table.stream(stream).to for table in self._of_topics.get(topic_id, {}).values()}
 
     def declaration(self, topic_id: bytes) -> Declaration:
@@ -192,7 +216,7 @@ class Tables(Section[TablesState]):
         return iter(self._tables)
 
     def protects(self, topic_id: bytes, retired_position: int) -> bool:
-        """A snapshot that is kept may name files which left the topic at that position of the ledger."""
+        """Whether a retained snapshot may name files that were retired at that position of the ledger."""
         table = self.of_topic(topic_id)
         return table is not None and any(at <= retired_position for at in table.snapshots.values())
 
@@ -215,8 +239,10 @@ class Tables(Section[TablesState]):
     def drop_namespace(self, command: DropNamespace, now: Moment) -> NamespaceChanged | MainstemError:
         if self.properties(command.namespace) is None:
             return NamespaceNotFound(command.namespace)
-        if command.namespace == DEFAULT_NAMESPACE:
-            return InvalidInput("the default namespace holds the topics and cannot be dropped")
+        if self.of_topics(command.namespace):
+            return InvalidInput(
+                f"namespace {command.namespace.replace(LEVELS, '.')!r} holds topics: the catalog cannot drop it"
+            )
         if any(table.namespace == command.namespace for table in self._tables.unordered()):
             return NamespaceNotEmpty(command.namespace)
         self._namespaces.pop(command.namespace)
@@ -235,7 +261,7 @@ class Tables(Section[TablesState]):
         refusal = _bad_properties(changed)
         if refusal:
             return refusal
-        if changed or command.namespace != DEFAULT_NAMESPACE:
+        if changed or not self.of_topics(command.namespace):
             self._put_namespace(command.namespace, changed)
         else:
             self._namespaces.pop(command.namespace)
@@ -258,8 +284,8 @@ class Tables(Section[TablesState]):
         if len(command.table_id) != 16 or any(
             each.table_id == command.table_id for each in self._tables.unordered()
         ):
-            return InvalidInput("a table needs 16 bytes of its own as its id")
-        full = self._tables.refusal((command.namespace, command.name), limits.TABLES_MAX, "tables")
+            return InvalidInput("a table id has 16 bytes and is unique")
+        full = self._tables.refusal((command.namespace, command.name), TABLES_MAX, "tables")
         if full is not None:
             return full
         self._put(
@@ -288,7 +314,7 @@ class Tables(Section[TablesState]):
         if isinstance(table, MainstemError):
             return table
         if table.topic_id:
-            return InvalidInput(f"table {command.name!r} belongs to a topic and has its name")
+            return InvalidInput(f"table {command.name!r} belongs to a topic and cannot be renamed")
         refusal = self._bad_new_name(command.new_namespace, command.new_name)
         if refusal:
             return refusal
@@ -304,7 +330,7 @@ class Tables(Section[TablesState]):
             return TopicNotFound(command.topic_id.hex())
         present = self.declaration(command.topic_id)
         if command.expected != present.revision:
-            return TableChanged("someone else changed the declaration of the table: read it again")
+            return TableChanged("the declaration of the table has changed: read it again")
         declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.delta)
         self._declarations.put(command.topic_id, declared)
         columns_changed = declared.columns != present.columns
@@ -315,7 +341,7 @@ class Tables(Section[TablesState]):
 
     @reacts(TopicDeletedEvent)
     def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
-        """The tables of a topic go with its records."""
+        """The tables of a deleted topic are deleted."""
         topic_id = event.topic.topic_id
         for table in list(self._of_topics.get(topic_id, {}).values()):
             self._remove(table)
@@ -326,7 +352,7 @@ class Tables(Section[TablesState]):
     @applies(CommitTables)
     def commit(self, command: CommitTables, now: Moment) -> TablesCommitted | MainstemError:
         if len(command.commits) > limits.TABLES_PER_COMMIT_MAX:
-            return InvalidInput(f"a transaction changes up to {limits.TABLES_PER_COMMIT_MAX} tables")
+            return InvalidInput(f"a transaction changes at most {limits.TABLES_PER_COMMIT_MAX} tables")
         found = []
         for each in command.commits:
             table = self._found(each.namespace, each.name, each.table_id)
@@ -350,7 +376,7 @@ class Tables(Section[TablesState]):
         topic = self._topics.by_id(table.topic_id)
         if commit.changes and topic is None:
             return InvalidInput(f"table {commit.name!r} does not belong to a topic")
-        if len(table.snapshots) + len(commit.added_snapshots) > limits.TABLE_SNAPSHOTS_HELD_MAX:
+        if len(table.snapshots) + len(commit.added_snapshots) > TABLE_SNAPSHOTS_HELD_MAX:
             return LimitReached(f"table {commit.name!r} holds {len(table.snapshots)} snapshots: expire some")
         return self._bad_changes(table, commit, topic)
 
@@ -359,7 +385,7 @@ class Tables(Section[TablesState]):
         for change in commit.changes:
             if topic is None or change.stream not in topic.streams:
                 return InvalidInput(
-                    f"stream {change.stream} is not one of the topic of table {commit.name!r}"
+                    f"stream {change.stream} does not belong to the topic of table {commit.name!r}"
                 )
             shown = scratch.get(change.stream) or table.stream(change.stream).copy()
             scratch[change.stream] = shown
@@ -385,7 +411,7 @@ class Tables(Section[TablesState]):
         for snapshot in commit.removed_snapshots:
             table.snapshots.pop(snapshot, None)
 
-    # Inside
+    # Helpers
 
     def _found(self, namespace: str, name: str, table_id: bytes) -> Table | TableNotFound:
         table = self._tables.get((namespace, name))
@@ -430,7 +456,7 @@ class Tables(Section[TablesState]):
 
     @property
     def declarations_digest(self) -> int:
-        """Changes with every declaration."""
+        """A digest that changes with every declaration."""
         return self._declarations.digest
 
     def encode(self) -> TablesState:
@@ -450,8 +476,8 @@ class Tables(Section[TablesState]):
 
 
 def _bad_namespace(namespace: str) -> MainstemError | None:
-    if len(namespace) > limits.NAMESPACE_CHARS_MAX:
-        return InvalidName(f"a namespace has up to {limits.NAMESPACE_CHARS_MAX} characters in all")
+    if len(namespace) > NAMESPACE_CHARS_MAX:
+        return InvalidName(f"a namespace has at most {NAMESPACE_CHARS_MAX} characters")
     for level in namespace.split("\x1f"):
         refusal = _bad_level(level)
         if refusal:
@@ -478,8 +504,8 @@ def _bad_location(location: str) -> InvalidInput | None:
 
 def _bad_properties(properties: dict[str, str]) -> MainstemError | None:
     size = sum(len(name) + len(value) for name, value in properties.items())
-    if size <= limits.NAMESPACE_PROPERTIES_CHARS_MAX:
+    if size <= NAMESPACE_PROPERTIES_CHARS_MAX:
         return None
     return InvalidInput(
-        f"the properties of a namespace may have {limits.NAMESPACE_PROPERTIES_CHARS_MAX} characters in all, not {size}"
+        f"the properties of a namespace have at most {NAMESPACE_PROPERTIES_CHARS_MAX} characters, not {size}"
     )

@@ -1,4 +1,4 @@
-"""Tasks: named work that one holder at a time does, under a lease.
+"""Tasks: named work that one holder at a time performs, under a lease.
 
 A lease ends when its holder releases it, or when someone else takes the task after its deadline. Until then the holder
 may continue, late or not: its work is useful, and nobody else has begun.
@@ -21,16 +21,14 @@ _TOKENS = 1 << 63
 
 
 class TakeTask(Command, frozen=True, tag=90):
-    """Hold a task alone, for a while. Refused as long as someone else holds it."""
+    """Lease a task exclusively. Rejected while another holder has it."""
 
     task: str  # such as `parts/<stream>`
-    holder: str  # for people
-    token: int  # 63 random bits that prove who holds it
+    holder: str  # shown to operators
+    token: int  # 63 random bits that identify the holder
     lease_ms: int
-    reach: int = 0  # of `parts/<stream>`: a swap up to this offset ends the lease; 0 = only a release does
-    compacts_before_ms: int = (
-        0  # its swaps may leave out records that are older and have a newer one of their key
-    )
+    reach: int = 0  # for `parts/<stream>`: a swap up to this offset ends the lease; 0 = only a release does
+    compacts_before_ms: int = 0  # its swaps may omit older records that have a newer one with the same key
 
 
 class ReleaseTask(Command, frozen=True, tag=91):
@@ -41,7 +39,7 @@ class ReleaseTask(Command, frozen=True, tag=91):
 
 
 class ExtendTask(Command, frozen=True, tag=92):
-    """Hold the task for `lease_ms` from now on."""
+    """Extend the lease to `lease_ms` from now."""
 
     task: str
     token: int
@@ -124,7 +122,7 @@ class Tasks(Section[list[Lease]]):
             return refusal
         held = self._leases.get(command.task)
         if held is None or held.token != command.token:
-            return StalePlan(f"the lease of {command.task!r} is over")
+            return StalePlan(f"the lease of {command.task!r} has ended")
         deadline_ms = max(held.deadline_ms, now.time_ms + command.lease_ms)
         self._leases.put(held.task, msgspec.structs.replace(held, deadline_ms=deadline_ms))
         return TaskLeased(command.task, command.token, deadline_ms)
@@ -161,6 +159,6 @@ def _bad_lease(token: int, lease_ms: int) -> InvalidInput | None:
         return InvalidInput(f"invalid token {token}: it has 63 bits and is not 0")
     if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
         return InvalidInput(
-            f"a lease takes {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX} ms, not {lease_ms}"
+            f"a lease lasts {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX} ms, not {lease_ms}"
         )
     return None

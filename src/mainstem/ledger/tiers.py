@@ -1,4 +1,4 @@
-"""Tiers: which objects of a local log an object store holds, from before the first byte is put until all are deleted.
+"""Tiers: which objects of a local log an object store holds, from before its upload until all its copies are deleted.
 
 A tier is planned, then stored, then leaving, then forgotten. It may leave before it was stored. An object has at most
 one tier that is not leaving.
@@ -12,11 +12,12 @@ from enum import IntEnum
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached, StalePlan
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+TIERS_MAX = 1_000_000  # objects of a local log in an object store
 
 TOKEN_BYTES = 16
 _OBJECTS = 1 << 40  # numbers of the log's own objects stay below
@@ -24,7 +25,7 @@ _BYTES = 1 << 62
 
 
 class PlanTier(Command, frozen=True, tag=143):
-    """An upload of an object under this token begins. Planned first, so that the store holds nothing unknown."""
+    """Begin an upload under this token. Every upload is planned first, so that the store holds nothing unknown."""
 
     object: int
     token: bytes  # 16 random bytes, a part of its keys
@@ -32,7 +33,7 @@ class PlanTier(Command, frozen=True, tag=143):
 
 
 class SettleTier(Command, frozen=True, tag=144):
-    """The object under this token is complete and durable in the store; `leaving`: it is to be deleted."""
+    """The object under this token is complete and durable in the store; `leaving`: delete it."""
 
     object: int
     token: bytes
@@ -54,7 +55,7 @@ class TierChanged:
 class TierStage(IntEnum):
     PLANNED = 0  # being uploaded
     STORED = 1  # complete and durable
-    LEAVING = 2  # unused: to be deleted after a while
+    LEAVING = 2  # unused: deleted after a delay
 
 
 class Tier(msgspec.Struct, frozen=True, array_like=True):
@@ -98,7 +99,7 @@ class Tiers(Section[list[Tier]]):
     @applies(PlanTier)
     def plan(self, command: PlanTier, now: Moment) -> TierChanged | InvalidInput | StalePlan | LimitReached:
         if not 0 < command.object < _OBJECTS or not 0 <= command.size_bytes < _BYTES:
-            return InvalidInput(f"the log has no object {command.object} of {command.size_bytes} bytes")
+            return InvalidInput(f"invalid object number {command.object} or size {command.size_bytes}")
         if len(command.token) != TOKEN_BYTES:
             return InvalidInput(f"a token has {TOKEN_BYTES} bytes")
         before = self._current.get(command.object)
@@ -109,7 +110,7 @@ class Tiers(Section[list[Tier]]):
         key = command.object, command.token
         if key in self._tiers:
             return StalePlan(f"object {command.object} is leaving the store under this token")
-        full = self._tiers.refusal(key, limits.TIERS_MAX, "objects in the store")
+        full = self._tiers.refusal(key, TIERS_MAX, "objects in the store")
         if full is not None:
             return full
         self._put(Tier(command.object, command.token, command.size_bytes))
@@ -131,7 +132,7 @@ class Tiers(Section[list[Tier]]):
 
     @applies(ForgetTier)
     def forget(self, command: ForgetTier, now: Moment) -> TierChanged | StalePlan:
-        """Only a tier that is leaving: one that may be needed is never forgotten."""
+        """Forget a tier that is leaving. A tier that may be needed is never forgotten."""
         key = command.object, command.token
         found = self._tiers.get(key)
         if found is not None and found.stage is not TierStage.LEAVING:
@@ -140,7 +141,7 @@ class Tiers(Section[list[Tier]]):
         return TierChanged(command.object)
 
     def clear(self) -> None:
-        """Forget every tier: the log was copied into another one as a whole."""
+        """Forget every tier: the whole log was copied to another one."""
         self._tiers.clear()
         self._current.clear()
 

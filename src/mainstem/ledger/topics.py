@@ -1,27 +1,38 @@
-"""Topics: names, ids and which streams they own. Stream numbers are dense and never used twice."""
+"""Topics: their names, ids and streams. Stream numbers are dense and never reused.
+
+A topic is named by its full name: `orders` in the default namespace, `acme/shop/orders` in another (namespaces.py)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.errors import InvalidConfig, InvalidInput, InvalidName, LimitReached, TopicExists, TopicNotFound
+from mainstem.errors import (
+    InvalidConfig,
+    InvalidInput,
+    InvalidName,
+    LimitReached,
+    NamespaceNotFound,
+    TopicExists,
+    TopicNotFound,
+)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
+from mainstem.ledger.namespaces import DEFAULT, Namespaces, bad_namespace, qualify, split
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
 
 class CreateTopic(Command, frozen=True, tag=1):
-    name: str
-    topic_id: bytes  # 16 random bytes, so a recreated topic is another topic
+    name: str  # within its namespace
+    topic_id: bytes  # 16 random bytes, so that a recreated topic is a different topic
     partitions: int
     config: TopicConfig
-    namespace: str = "default"
+    namespace: str = DEFAULT
 
 
 class DeleteTopic(Command, frozen=True, tag=2):
@@ -41,6 +52,7 @@ class AddPartitions(Command, frozen=True, tag=4):
 
 
 TOPIC_ID_BYTES = 16
+_DEFAULT_PREFIX = f"{DEFAULT}/"
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 
@@ -49,7 +61,7 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 class Topic:
     topic_id: bytes
     namespace: str
-    name: str
+    name: str  # full name
     streams: tuple[int, ...]  # stream number by partition
     config: TopicConfig
     created_ms: int  # ledger time
@@ -58,9 +70,19 @@ class Topic:
     def partitions(self) -> int:
         return len(self.streams)
 
+    @property
+    def full_name(self) -> str:
+        """The name that is unique in the log; `name` is the same."""
+        return self.name
+
+    @property
+    def plain_name(self) -> str:
+        """The name within its namespace."""
+        return split(self.name)[1]
+
 
 class TopicDeletedEvent(NamedTuple):
-    """An event: a topic and its streams are gone."""
+    """An event: a topic and its streams were deleted."""
 
     topic: Topic
 
@@ -72,21 +94,24 @@ class PartitionsAdded(NamedTuple):
 
 
 class Topics(Section[list[Topic]]):
-    """The topics that exist. Commands return the topic, or the error that refuses them."""
+    """The topics that exist. Commands return the topic, or the error that rejects them."""
 
-    requires = (Streams,)
+    requires = (Streams, Namespaces)
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, namespaces: Namespaces) -> None:
         self._streams = streams
-        self._by_name: Keyed[tuple[str, str], Topic] = Keyed(_hash)
+        self._namespaces = namespaces
+        self._by_name: Keyed[str, Topic] = Keyed(_hash)
         self._by_id: dict[bytes, Topic] = {}
+        self.names: Mapping[str, Topic] = self._by_name.rows  # by full name
+        self.ids: Mapping[bytes, Topic] = self._by_id
         self._owner: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __contains__(self, name: object) -> bool:
-        return ("default", name) in self._by_name
+        return name in self._by_name
 
     @property
     def partitions(self) -> int:
@@ -94,11 +119,14 @@ class Topics(Section[list[Topic]]):
         return len(self._owner)
 
     def __iter__(self) -> Iterator[Topic]:
-        """By namespace and name."""
+        """By full name."""
         return iter(self._by_name)
 
-    def get(self, name: str, namespace: str = "default") -> Topic | None:
-        return self._by_name.get((namespace, name))
+    def get(self, full_name: str) -> Topic | None:
+        found = self._by_name.get(full_name)
+        if found is None and full_name.startswith(_DEFAULT_PREFIX):
+            return self._by_name.get(full_name.removeprefix(_DEFAULT_PREFIX))
+        return found
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
@@ -110,8 +138,8 @@ class Topics(Section[list[Topic]]):
 
     def refusal(
         self, command: CreateTopic | AlterTopic | AddPartitions
-    ) -> InvalidInput | TopicExists | TopicNotFound | LimitReached | None:
-        """Why a command would change nothing if it were applied now."""
+    ) -> InvalidInput | TopicExists | TopicNotFound | NamespaceNotFound | LimitReached | None:
+        """Why a command would be rejected if it were applied now, or None."""
         match command:
             case CreateTopic():
                 return self._bad_creation(command)
@@ -121,13 +149,16 @@ class Topics(Section[list[Topic]]):
                 return self._bad_growth(command)
 
     @applies(CreateTopic)
-    def create(self, command: CreateTopic, now: Moment) -> Topic | InvalidInput | TopicExists | LimitReached:
+    def create(
+        self, command: CreateTopic, now: Moment
+    ) -> Topic | InvalidInput | TopicExists | NamespaceNotFound | LimitReached:
         refusal = self._bad_creation(command)
         if refusal:
             return refusal
         numbers = self._streams.open(command.partitions, command.config)
+        full_name = qualify(command.namespace, command.name)
         topic = Topic(
-            command.topic_id, command.namespace, command.name, tuple(numbers), command.config, now.time_ms
+            command.topic_id, command.namespace, full_name, tuple(numbers), command.config, now.time_ms
         )
         self.put(topic)
         return topic
@@ -137,7 +168,8 @@ class Topics(Section[list[Topic]]):
         topic = self._by_id.pop(command.topic_id, None)
         if topic is None:
             return TopicNotFound(command.topic_id.hex())
-        self._by_name.pop((topic.namespace, topic.name))
+        self._by_name.pop(topic.name)
+        self._namespaces.count(topic.namespace, -1, -len(topic.streams))
         for stream in topic.streams:
             del self._owner[stream]
             self._streams.close(stream)
@@ -172,7 +204,12 @@ class Topics(Section[list[Topic]]):
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace it."""
-        self._by_name.put((topic.namespace, topic.name), topic)
+        before = self._by_id.get(topic.topic_id)
+        if before is None:
+            self._namespaces.count(topic.namespace, 1, len(topic.streams))
+        else:
+            self._namespaces.count(topic.namespace, 0, len(topic.streams) - len(before.streams))
+        self._by_name.put(topic.name, topic)
         self._by_id[topic.topic_id] = topic
         self._owner.update((stream, topic.topic_id) for stream in topic.streams)
 
@@ -193,15 +230,19 @@ class Topics(Section[list[Topic]]):
 
     # Checks
 
-    def _bad_creation(self, command: CreateTopic) -> InvalidInput | TopicExists | LimitReached | None:
+    def _bad_creation(
+        self, command: CreateTopic
+    ) -> InvalidInput | TopicExists | NamespaceNotFound | LimitReached | None:
         refusal = _bad_name(command) or _bad_config(command.config) or _bad_partitions(command.partitions)
         if refusal:
             return refusal
         if len(command.topic_id) != TOPIC_ID_BYTES:
             return InvalidInput(f"a topic id has {TOPIC_ID_BYTES} bytes, not {len(command.topic_id)}")
-        if (command.namespace, command.name) in self._by_name or command.topic_id in self._by_id:
-            return TopicExists(command.name)
-        full = self._by_name.refusal((command.namespace, command.name), limits.TOPICS_MAX, "topics")
+        full_name = qualify(command.namespace, command.name)
+        if full_name in self._by_name or command.topic_id in self._by_id:
+            return TopicExists(full_name)
+        refused = self._namespaces.refuses_topic(command.namespace, command.partitions)
+        full = refused or self._by_name.refusal(full_name, limits.TOPICS_MAX, "topics")
         if full is not None:
             return full
         return None if self._streams.room(command.partitions) else _out_of_numbers()
@@ -224,7 +265,9 @@ class Topics(Section[list[Topic]]):
             return InvalidConfig(
                 f"topic {topic.name!r} has {len(topic.streams)} partitions and cannot have {command.total}"
             )
-        return None if self._streams.room(more) else _out_of_numbers()
+        if not self._streams.room(more):
+            return _out_of_numbers()
+        return self._namespaces.refuses_partitions(topic.namespace, more) if more else None
 
 
 def _hash(topic: Topic) -> int:
@@ -234,7 +277,7 @@ def _hash(topic: Topic) -> int:
 
 
 def _bad_name(command: CreateTopic) -> InvalidName | None:
-    return bad_name(command.name) or bad_name(command.namespace)
+    return bad_name(command.name) or bad_namespace(command.namespace)
 
 
 def _bad_partitions(partitions: int) -> InvalidConfig | None:
@@ -254,21 +297,21 @@ def _bad_config(config: TopicConfig) -> InvalidConfig | None:
 def _bad_change(old: TopicConfig, new: TopicConfig) -> InvalidConfig | None:
     if old.type != new.type:
         return InvalidConfig(f"a {old.type} topic cannot become a {new.type}: create another topic")
-    # Offsets of an ephemeral stream are handed out in memory, never by the ledger.
+    # Offsets of an ephemeral stream are assigned in memory, never by the ledger.
     if (old.durability == "ephemeral") != (new.durability == "ephemeral"):
-        return InvalidConfig("a topic cannot become ephemeral or stop being so: create another topic")
+        return InvalidConfig("durability cannot change to or from ephemeral: create another topic")
     return None
 
 
 def _out_of_numbers() -> LimitReached:
-    return LimitReached(f"all {limits.STREAMS_MAX} stream numbers are used, and none is used twice")
+    return LimitReached(f"all {limits.STREAMS_MAX} stream numbers are used, and numbers are never reused")
 
 
 def bad_name(name: str) -> InvalidName | None:
-    """Why a topic cannot have this name, if so: names use Kafka's alphabet, and the colon."""
+    """Why this topic name is invalid, or None: names use Kafka's alphabet, and the colon."""
     if _NAME.fullmatch(name) and name not in (".", ".."):
         return None
     return InvalidName(
         f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : - "
-        "and not just dots"
+        "but not only dots"
     )

@@ -14,9 +14,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class TrackedRecords:
-    """One row a record with offset >= `since`; rows below the stream's start are dropped.
+    """One row per record with offset >= `since`; rows below the stream's start are dropped.
 
-    Offsets are kept a row, not implied, because a boot may jump the stream's end over a gap of any width.
+    Each row has its offset, because a boot may move the stream's end past a gap of any size.
     Erased records (deleted or lost) keep a row of size 0."""
 
     __slots__ = ("_head", "_offsets", "_sizes", "_tail", "_times", "bytes", "since")
@@ -63,7 +63,7 @@ class TrackedRecords:
         self.bytes += size
 
     def _make_room(self, count: int) -> None:
-        """Move live rows to the front of arrays at least twice as wide as they need be."""
+        """Move live rows to the front of arrays at least twice as large as needed."""
         live = len(self)
         capacity = max(_FIRST_ROWS, 2 * (live + count))
         for name in ("_offsets", "_sizes", "_times"):
@@ -84,7 +84,7 @@ class TrackedRecords:
         return removed
 
     def erase(self, start: int, end: int) -> int:
-        """Records [start, end) hold nothing any more. Returns the bytes they held."""
+        """Erase records [start, end). Returns the bytes they held."""
         low, high = np.searchsorted(self.offsets, (start, end))
         sizes = self.sizes[low:high]
         removed = int(sizes.sum(dtype=np.int64))
@@ -94,7 +94,7 @@ class TrackedRecords:
         return removed
 
     def floor_freeing(self, excess: int) -> int:
-        """The lowest floor whose cut frees at least `excess` (> 0) bytes."""
+        """The lowest floor that frees at least `excess` (> 0) bytes."""
         invariant(0 < excess <= self.bytes, "no more is freed than the rows hold")
         if self._sizes[self._head] >= excess:
             return int(self._offsets[self._head]) + 1
@@ -105,7 +105,7 @@ class TrackedRecords:
                 return int(self._offsets[at + int(np.searchsorted(freed, excess))]) + 1
             excess -= int(freed[-1])
             at += len(freed)
-            step *= 4  # few records usually go at once, yet a tightened cap may drop millions
+            step *= 4  # usually a few records are dropped at once, but a tighter cap may drop millions
 
     def expired(self, before_ms: int) -> list[tuple[int, int]]:
         """Offsets of live records older than `before_ms`, as half-open ranges."""
@@ -118,9 +118,9 @@ class TrackedRecords:
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def expired_prefix(self, before_ms: int) -> int | None:
-        """The offset after the last record older than `before_ms` that no younger one stands before.
+        """The offset after the last record older than `before_ms`, up to the first live record that is younger.
 
-        Erased records do not count. Looks at no more rows than it must."""
+        Erased records do not count. Scans no more rows than needed."""
         times = self.times
         at, step, last = 0, 64, -1
         while at < len(times):

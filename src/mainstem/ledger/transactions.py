@@ -1,11 +1,10 @@
-"""Transactions: who may write in one, what it covers, and how it ends: everywhere at once, by one command.
+"""Transactions: who may write in one, what it covers, and how it ends: in all streams and groups by one command.
 
-A transactional id names a producer across its restarts. Each start bumps the epoch, which fences the start
-before it and aborts what that one left open. All checks are made here, at apply: they hold whoever proposes.
+A transactional id names a producer across its restarts. Each start bumps the epoch, which fences the previous start
+and aborts what it left open. All checks run here, at apply, so they hold for every proposer.
 
-Clients of Kafka's transaction.version 2 have their epoch bumped at each end as well (`EndTransaction.bump`), and
-name no partition before they write to it: the slice itself joins (`SLICE_JOINS`). Late requests of a transaction
-that has ended then meet an epoch that is over, and cannot begin another by mistake.
+For clients of Kafka's transaction.version 2, each end bumps the epoch too (`EndTransaction.bump`), and a slice adds its
+partition to the transaction (`SLICE_JOINS`). So late requests of an ended transaction are fenced and begin no new one.
 """
 
 from __future__ import annotations
@@ -33,9 +32,16 @@ from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.intervals import ABORTED
 from mainstem.ledger.keyed import LatestByKey
 from mainstem.ledger.markers import Marker
+from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
+
+TRANSACTIONAL_IDS_MAX = 100_000
+TRANSACTIONAL_ID_CHARS_MAX = 1024
+TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
+TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
+TRANSACTION_OFFSETS_MAX = 100_000
 
 
 class InitProducer(Command, frozen=True, tag=50):
@@ -43,12 +49,12 @@ class InitProducer(Command, frozen=True, tag=50):
 
     id: str
     timeout_ms: int
-    producer: int = -1  # that the caller believes it has; -1 = it starts anew
+    producer: int = -1  # the id that the caller has; -1 = none
     epoch: int = -1
 
 
 class AddStreamsToTransaction(Command, frozen=True, tag=51):
-    """Begin a transaction, or widen it, by streams about to be written to."""
+    """Add streams that the producer will write to. Begins a transaction if none is open."""
 
     id: str
     producer: int
@@ -57,7 +63,7 @@ class AddStreamsToTransaction(Command, frozen=True, tag=51):
 
 
 class AddGroupToTransaction(Command, frozen=True, tag=52):
-    """Begin a transaction, or widen it, by a group whose positions are about to be given."""
+    """Add a group whose offsets the producer will commit. Begins a transaction if none is open."""
 
     id: str
     producer: int
@@ -66,7 +72,7 @@ class AddGroupToTransaction(Command, frozen=True, tag=52):
 
 
 class TransactionOffsets(Command, frozen=True, tag=53):
-    """A group's positions that count once the transaction commits; as in CommitOffsets."""
+    """A group's offsets, which are committed with the transaction; as in CommitOffsets."""
 
     id: str
     producer: int
@@ -74,14 +80,14 @@ class TransactionOffsets(Command, frozen=True, tag=53):
     group: str
     offsets: tuple[tuple[int, int, str], ...]
     leader_epochs: tuple[int, ...] = ()
-    joins: bool = False  # the group need not have been added: this adds it
+    joins: bool = False  # add the group if necessary
 
 
 class EndTransaction(Command, frozen=True, tag=54):
-    """Commit or abort all of a transaction at once. A marker takes one offset in each of its streams.
+    """Commit or abort a transaction. A marker takes one offset in each of its streams. A retry has no effect.
 
-    `bump`: the producer goes on with another epoch, so that nothing it sent before can come late into what
-    follows. Then an abort needs nothing open: what it is to abort may still be on its way."""
+    `bump`: the producer continues with a new epoch, so that late requests cannot enter its next transaction. Then an
+    abort does not need an open transaction: the writes to abort may arrive later."""
 
     id: str
     producer: int
@@ -91,10 +97,10 @@ class EndTransaction(Command, frozen=True, tag=54):
 
 
 class ExpireTransactions(Command, frozen=True, tag=55):
-    """Abort transactions that took too long, and fence their producers: (id, producer, epoch)."""
+    """Abort transactions that timed out, if they are still open, and fence their producers: (id, producer, epoch)."""
 
     transactions: tuple[tuple[str, int, int], ...]
-    resumable: bool = False  # a bumping abort lets the producer go on with the next epoch
+    resumable: bool = False  # the producer may continue with the next epoch after a bumping abort
 
 
 class ForgetTransactionalIds(Command, frozen=True, tag=56):
@@ -115,14 +121,14 @@ class ProducerInitialised:
 
 @dataclass(frozen=True, slots=True)
 class TransactionJoined:
-    streams: int  # of the transaction, all told
+    streams: int  # of the transaction, in total
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
     committed: bool
-    marked: tuple[Marked, ...]  # empty if it had ended so before
-    producer: int = -1  # that the id goes on with, and its epoch; -1 = as before
+    marked: tuple[Marked, ...]  # empty if it had already ended this way
+    producer: int = -1  # new id, with its epoch below; -1 = unchanged
     epoch: int = -1
 
 
@@ -137,19 +143,18 @@ class TransactionalIdsForgotten:
     ids: int
 
 
-EPOCH_MAX = (1 << 15) - 1  # it only ever fences: a producer that would need it gets a new id instead
+EPOCH_MAX = (1 << 15) - 1  # only used to fence: a producer that reaches it gets a new id
 
 _OK = int(AppendCode.OK)
 _FENCED = int(AppendCode.PRODUCER_FENCED)
 _INVALID = int(AppendCode.INVALID_TRANSACTION)
-
 
 Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
 Identity = tuple[int, int]  # a producer and its epoch
 
 
 class TransactionPhase(IntEnum):
-    """Where a transactional id stands. There is nothing between open and ended."""
+    """The state of a transactional id. Open changes to ended in one step."""
 
     EMPTY = 0  # never had a transaction in this epoch
     OPEN = 1
@@ -165,13 +170,13 @@ class Transaction:
     producer: int
     epoch: int
     timeout_ms: int
-    last_epoch: int = -1  # the one before: a producer that missed the answer to its bump still knows this one
+    last_epoch: int = -1  # the previous epoch, which a producer sends if it missed the response to its bump
     phase: TransactionPhase = TransactionPhase.EMPTY
     started_ms: int = -1  # ledger time
     updated_ms: int = 0
     streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
     offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
-    ended_as: Identity | None = None  # whom the last end bumped, as a retry of it would say
+    ended_as: Identity | None = None  # the identity that the last end replaced: a retry of the end sends it
 
     @property
     def open(self) -> bool:
@@ -179,7 +184,7 @@ class Transaction:
 
 
 class TransactionState(msgspec.Struct, frozen=True, array_like=True):
-    """One transactional id, as a checkpoint holds it."""
+    """One transactional id, in a checkpoint."""
 
     id: str
     producer: int
@@ -195,7 +200,7 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Transactions(Section[list[TransactionState]]):
-    """Transactional ids, longest unused first. Commands return a result, or the error that refuses them."""
+    """Transactional ids, longest unused first. Commands return a result, or the error that rejects them."""
 
     requires = (Streams, Producers, Cursors)
 
@@ -220,17 +225,17 @@ class Transactions(Section[list[TransactionState]]):
         return self._by_producer.get(producer)
 
     def open(self) -> Iterator[Transaction]:
-        """Those that are open, by when they began."""
+        """The open transactions, in the order they began."""
         return iter(self._open.values())
 
     def pending(self, group: str) -> set[int]:
-        """Streams whose position in this group an open transaction is about to change."""
+        """Streams whose offset in this group an open transaction will commit."""
         return {stream for one in self._open.values() for stream in one.offsets.get(group, ())}
 
     # Appends
 
     def judge(self, producer: int, epoch: int, stream: int, *, transactional: bool, joins: bool) -> int:
-        """Whether this producer may append now: an append code. Asked for every slice of a producer."""
+        """Whether this producer may append now: an append code. Called for every slice of a producer."""
         one = self._by_producer.get(producer)
         if one is None:
             return _INVALID if transactional else _OK
@@ -240,11 +245,11 @@ class Transactions(Section[list[TransactionState]]):
             if one.open and stream in one.streams:
                 return _OK
             return _OK if joins and self._has_room(one, (stream,)) else _INVALID
-        # All that a producer writes during a transaction is part of it: readers tell aborted records by that.
+        # Everything that a producer writes during a transaction is part of it: readers filter aborted records by that.
         return _INVALID if self._streams.transactions.is_open(stream, producer) else _OK
 
     def join(self, producer: int, stream: int, time_ms: int) -> None:
-        """A slice that joins was appended: its stream is part of the transaction, which it may have begun."""
+        """A slice with SLICE_JOINS was appended: add its stream to the transaction, and begin one if none is open."""
         one = self._by_producer[producer]
         if not one.open or stream not in one.streams:
             self._begin(one, time_ms)
@@ -252,15 +257,13 @@ class Transactions(Section[list[TransactionState]]):
 
     def _has_room(self, one: Transaction, streams: Iterable[int]) -> bool:
         known = one.streams if one.open else {}
-        return len(known.keys() | set(streams)) <= limits.TRANSACTION_STREAMS_MAX
+        return len(known.keys() | set(streams)) <= TRANSACTION_STREAMS_MAX
 
     # Commands
 
     @applies(InitProducer)
     def initialise(self, command: InitProducer, now: Moment) -> ProducerInitialised | MainstemError:
-        """Give a transactional id its next epoch, fencing whoever has the present one."""
-        refusal = self._bad_initialisation(command)
-        if refusal:
+        if refusal := self._bad_initialisation(command):
             return refusal
         one = self._by_id.get(command.id)
         if one is None:
@@ -268,7 +271,7 @@ class Transactions(Section[list[TransactionState]]):
             self._give_new_producer(one)
             marked: tuple[Marked, ...] = ()
         elif command.epoch >= 0 and _bumped_before(one, command):
-            marked = ()  # a retry: its bump is applied already
+            marked = ()  # a retry: its bump was applied before
         else:
             marked = self._end(one, False, one.epoch + 1, now.time_ms) if one.open else ()
             self._bump(one)
@@ -280,19 +283,17 @@ class Transactions(Section[list[TransactionState]]):
         return ProducerInitialised(one.producer, one.epoch, marked)
 
     def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
-        if not 1 <= len(command.id) <= limits.TRANSACTIONAL_ID_CHARS_MAX:
+        if not 1 <= len(command.id) <= TRANSACTIONAL_ID_CHARS_MAX:
             return InvalidInput(
-                f"a transactional id has 1 to {limits.TRANSACTIONAL_ID_CHARS_MAX} characters, "
-                f"not {len(command.id)}"
+                f"a transactional id has 1 to {TRANSACTIONAL_ID_CHARS_MAX} characters, not {len(command.id)}"
             )
         if not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             return InvalidTransactionTimeout(
-                f"a transaction may take 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms, "
-                f"not {command.timeout_ms}"
+                f"a transaction timeout is 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms, not {command.timeout_ms}"
             )
         one = self._by_id.get(command.id)
         if one is None:
-            return self._by_id.refusal(command.id, limits.TRANSACTIONAL_IDS_MAX, "transactional ids")
+            return self._by_id.refusal(command.id, TRANSACTIONAL_IDS_MAX, "transactional ids")
         latest = command.producer == one.producer and command.epoch == one.epoch
         if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
@@ -312,7 +313,6 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(AddStreamsToTransaction)
     def add_streams(self, command: AddStreamsToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        """The producer is going to write to these streams. Begins a transaction if none is open."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
@@ -320,21 +320,19 @@ class Transactions(Section[list[TransactionState]]):
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)
             if self._streams.ephemeral(stream):
-                return InvalidInput("an ephemeral topic takes no part in transactions")
+                return InvalidInput("an ephemeral topic cannot take part in transactions")
         if not self._has_room(one, command.streams):
-            return LimitReached(f"a transaction has at most {limits.TRANSACTION_STREAMS_MAX} partitions")
+            return LimitReached(f"a transaction has at most {TRANSACTION_STREAMS_MAX} partitions")
         self._begin(one, now.time_ms)
         one.streams.update(dict.fromkeys(command.streams))
         return TransactionJoined(len(one.streams))
 
     @applies(AddGroupToTransaction)
     def add_group(self, command: AddGroupToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        """The producer is going to commit positions of this group. Begins a transaction if none is open."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
-        refusal = _bad_group(one, command.group)
-        if refusal:
+        if refusal := _bad_group(one, command.group):
             return refusal
         self._begin(one, now.time_ms)
         one.offsets.setdefault(command.group, {})
@@ -351,12 +349,10 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(TransactionOffsets)
     def add_offsets(self, command: TransactionOffsets, now: Moment) -> TransactionJoined | MainstemError:
-        """Positions that become the group's own if the transaction commits."""
         one = self._find(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
-        refusal = self._bad_offsets(one, command)
-        if refusal:
+        if refusal := self._bad_offsets(one, command):
             return refusal
         if command.joins:
             self._begin(one, now.time_ms)
@@ -369,23 +365,20 @@ class Transactions(Section[list[TransactionState]]):
 
     def _bad_offsets(self, one: Transaction, command: TransactionOffsets) -> MainstemError | None:
         if command.joins:
-            refusal = _bad_group(one, command.group)
-            if refusal:
+            if refusal := _bad_group(one, command.group):
                 return refusal
         elif not one.open or command.group not in one.offsets:
             return InvalidTransaction(
-                f"the offsets of group {command.group!r} are no part of a transaction of {command.id!r} now: "
-                "add them to it first"
+                f"group {command.group!r} is not part of an open transaction of {command.id!r}: add it first"
             )
         wrong = self._cursors.refusal(CommitOffsets(command.group, command.offsets, command.leader_epochs))
         held = sum(map(len, one.offsets.values()))
-        if wrong is None and held + len(command.offsets) > limits.TRANSACTION_OFFSETS_MAX:
-            return LimitReached(f"a transaction commits at most {limits.TRANSACTION_OFFSETS_MAX} offsets")
+        if wrong is None and held + len(command.offsets) > TRANSACTION_OFFSETS_MAX:
+            return LimitReached(f"a transaction commits at most {TRANSACTION_OFFSETS_MAX} offsets")
         return wrong
 
     @applies(EndTransaction)
     def end(self, command: EndTransaction, now: Moment) -> TransactionEnded | MainstemError:
-        """Commit or abort, in every stream and group at once. Doing it again the same way changes nothing."""
         if command.bump:
             return self._end_and_bump(command, now.time_ms)
         one = self._find(command.id, command.producer, command.epoch)
@@ -410,7 +403,7 @@ class Transactions(Section[list[TransactionState]]):
             return one
         marked: tuple[Marked, ...] = ()
         if one.open:
-            # Readers of markers learn of the next epoch by them, as from Kafka's.
+            # The marker carries the next epoch, as in Kafka.
             marked = self._end(one, command.commit, min(one.epoch + 1, EPOCH_MAX), time_ms)
         elif command.commit:
             return _no_open_transaction(one, command.commit)
@@ -420,14 +413,13 @@ class Transactions(Section[list[TransactionState]]):
         return TransactionEnded(command.commit, marked, one.producer, one.epoch)
 
     def _succeed(self, one: Transaction) -> None:
-        """Bump the epoch of an id whose transaction is over, and remember whom a retry of its end would name."""
+        """Bump the epoch of an id whose transaction ended, and remember the identity that a retry of the end sends."""
         ended_as = one.producer, one.epoch
         self._bump(one)
         one.ended_as = ended_as
 
     @applies(ExpireTransactions)
     def expire(self, command: ExpireTransactions, now: Moment) -> TransactionsExpired:
-        """Abort and fence the transactions named, if they are still the ones that are open."""
         expired: list[str] = []
         marked: list[Marked] = []
         for id, producer, epoch in command.transactions:
@@ -448,7 +440,7 @@ class Transactions(Section[list[TransactionState]]):
         idle = []
         for one in self._by_id:
             if one.updated_ms >= command.before_ms:
-                break  # ledger time never runs back, so the others were used later
+                break  # the ids are in the order of their last use
             if not one.open:
                 idle.append(one)
         for one in idle:
@@ -456,7 +448,7 @@ class Transactions(Section[list[TransactionState]]):
         return TransactionalIdsForgotten(len(idle))
 
     def unbroken(self, id: str, producer: int, epoch: int) -> bool:
-        """Whether nothing ended what the id wrote since it was given this producer and epoch."""
+        """Whether no transaction of the id has ended since it got this producer and epoch."""
         one = self._by_id.get(id)
         return (
             one is not None
@@ -465,7 +457,7 @@ class Transactions(Section[list[TransactionState]]):
         )
 
     def extend(self, id: str, time_ms: int) -> bool:
-        """Let the time that the id's transaction may take begin anew. False if none is open."""
+        """Restart the timeout of the id's transaction. False if none is open."""
         one = self._open.pop(id, None)
         if one is None:
             return False
@@ -475,7 +467,7 @@ class Transactions(Section[list[TransactionState]]):
         return True
 
     def finish(self, id: str, commit: bool, time_ms: int) -> tuple[Marked, ...]:
-        """End what the id has open, if anything, and forget the id and what it wrote with: it is used once."""
+        """End the id's open transaction, if any, and forget the id and its producer: sinks use an id once."""
         one = self._by_id.get(id)
         if one is None:
             return ()
@@ -491,17 +483,15 @@ class Transactions(Section[list[TransactionState]]):
     def _find(self, id: str, producer: int, epoch: int) -> Transaction | ProducerUnknown | ProducerFenced:
         one = self._by_id.get(id)
         if one is None or one.producer != producer:
-            return ProducerUnknown(
-                f"transactional id {id[:64]!r} is not held by producer {producer}: initialise it again"
-            )
+            return ProducerUnknown(f"producer {producer} does not hold transactional id {id[:64]!r}")
         return one if one.epoch == epoch else _fenced(one)
 
     def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:
-        """Put a marker into every stream of an open transaction, and its offsets into force."""
+        """Write a marker to every stream of an open transaction, and commit or drop its offsets."""
         marked = []
         for stream in one.streams:
             if not self._streams.exists(stream):
-                continue  # its topic was deleted meanwhile
+                continue  # its topic was deleted
             writes = self._streams.transactions.close(stream, one.producer)
             if writes is not None and not commit:
                 self._streams.punch(stream, writes.ranges(), ABORTED, writes.bytes)
@@ -588,7 +578,7 @@ def _hash(one: Transaction) -> int:
 
 
 def _bumped_before(one: Transaction, command: InitProducer) -> bool:
-    """Whether the producer that asks for its next epoch is the one that has it already, and missed the answer."""
+    """Whether the producer has its next epoch already, and missed the response."""
     return (command.producer, command.epoch) in (one.ended_as, (one.producer, one.last_epoch))
 
 
@@ -597,11 +587,11 @@ def _phase_of(command: EndTransaction) -> TransactionPhase:
 
 
 def _bad_group(one: Transaction, group: str) -> InvalidInput | LimitReached | None:
-    """Why a group's offsets cannot become part of the present or next transaction."""
-    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+    """Why a group's offsets cannot join the present or next transaction, or None."""
+    if not 1 <= id_chars(group) <= limits.NAME_CHARS_MAX:
         return InvalidInput(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
-    if one.open and group not in one.offsets and len(one.offsets) >= limits.TRANSACTION_GROUPS_MAX:
-        return LimitReached(f"a transaction has at most {limits.TRANSACTION_GROUPS_MAX} groups")
+    if one.open and group not in one.offsets and len(one.offsets) >= TRANSACTION_GROUPS_MAX:
+        return LimitReached(f"a transaction has at most {TRANSACTION_GROUPS_MAX} groups")
     return None
 
 
@@ -611,5 +601,5 @@ def _no_open_transaction(one: Transaction, commit: bool) -> InvalidTransaction:
 
 def _fenced(one: Transaction) -> ProducerFenced:
     return ProducerFenced(
-        f"a newer producer has taken over transactional id {one.id[:64]!r}, or its transaction took too long"
+        f"a newer producer took over transactional id {one.id[:64]!r}, or its transaction timed out"
     )

@@ -37,6 +37,7 @@ from mainstem.log.read.extent_locations import ExtentLocations, Located, locate,
 from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.read.losses import Losses
+from mainstem.log.read.missing import MissingRecords
 from mainstem.log.read.object_reads import ObjectReads
 from mainstem.log.read.offset_search import OffsetSearch
 from mainstem.log.read.parts import PartReader
@@ -50,11 +51,14 @@ from mainstem.log.write.append import AppendRequest
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.committer import Committer
 from mainstem.log.write.sharing import Sharing
+from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
 from mainstem.ports.objectstore.port import ObjectStore
+
+FULL_DISK_RETRY_S = 0.5  # retry interval of a start on a full disk
 
 _log = logging.getLogger("mainstem.log")
 
@@ -72,6 +76,7 @@ class LogOptions:
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
     trusts_log: bool = False  # open it although digests disagree: to repair it
+    accept_missing: bool = False  # record what missing files held as lost, for good
     linger_ms: int = 0  # how long records wait for others to be written together
     repack: RepackOptions = field(default_factory=RepackOptions)
 
@@ -120,6 +125,7 @@ class Log:
             (lambda _: None) if options.shared else self._finished.add,  # see maintenance.py
             options.linger_ms / 1000,
         )
+        self._committer.on_shortage = lambda: self._background.start(self._until_shortage_ends())
         self._parts = PartReader(objects)
         self._repacked = RepackedFiles(self.ledger.repacked, objects)
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
@@ -127,6 +133,9 @@ class Log:
         self._object_reads = ObjectReads(port)
         self._lookups = lookups = IndexLookups(self._index, port, self._repacked, self._object_reads)
         extent_bytes = ExtentBytes(port, tail, self._repacked, self._object_reads)
+        self.missing = MissingRecords(self.ledger, self._index, lookups)
+        if self._finished.repacker is not None:
+            self._finished.repacker.waits = lambda: bool(self.missing.ranges)
         self._reader = RecordReader(
             self.ledger,
             self._index,
@@ -135,10 +144,12 @@ class Log:
             Losses(self.ledger, lookups, extent_bytes, self._committer),
             self._parts,
             self.visibility,
+            self.missing,
+            self.barrier,
         )
         self._searching = OffsetSearch(self.ledger, self._index, lookups, self._reader)
         self.ephemeral = EphemeralStreams(self.ledger, self._committer, self.visibility, clock)
-        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching)
+        durable = DurableStreams(self.ledger, self._committer, self._reader, self._searching, self.missing)
         self.streams = LogStreams(self.ledger, self.visibility, durable, self.ephemeral)
 
     @classmethod
@@ -255,7 +266,12 @@ class Log:
         )
         if self.repacker is not None:
             self.repacker.behind = tiering.repackable
+        self._start_repacking()
         self._background.start(tiering.run())
+
+    def _start_repacking(self) -> None:
+        if self.repacker is not None and self._options.repack.on:
+            self._background.start(self.repacker.run())
 
     async def rewrite_shared_checkpoint(self) -> int:
         """Store the state of a shared log at the end of the object that is open now. Returns its position.
@@ -285,7 +301,7 @@ class Log:
 
     async def _boot_when_space_returns(self, boot: Boot, recovered: RecoveredLog) -> None:
         while True:
-            await asyncio.sleep(limits.FULL_DISK_RETRY_S)
+            await asyncio.sleep(FULL_DISK_RETRY_S)
             try:
                 booted: Booted = await self._committer.propose_held(boot)
             except NoSpace:
@@ -308,10 +324,21 @@ class Log:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
                 _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
                 await self.propose(MarkLost(stream, start, end))
-        if self.repacker is not None and self._options.repack.on:
-            self._background.start(self.repacker.run())
+        if not isinstance(
+            self._port, TieredCommitLog
+        ):  # else its notes are complete only when `tier` is called
+            await self.find_missing()
+            self._start_repacking()
         if self._options.sync_every_ms:
             self._background.start(self._sync_often(self._options.sync_every_ms / 1000))
+
+    async def find_missing(self) -> None:
+        """Report records that no file holds; with `accept_missing`, record them as lost."""
+        await self.missing.survey()
+        if self._options.accept_missing:
+            await self.missing.accept(self.propose)
+        if self.objects is not None:
+            self._background.start(self.missing.survey_store(self.objects))
 
     # Writing
 
@@ -332,6 +359,49 @@ class Log:
     def refusal(self) -> MainstemError | None:
         """Why nothing is written any more, if so."""
         return self._committer.refusal
+
+    def now_ms(self) -> int:
+        """Ledger time now: compare deadlines and times in the ledger with it, and record times with a clock."""
+        return self._committer.now_ms()
+
+    @property
+    def ledger_ahead_ms(self) -> int:
+        """How far ledger time is ahead of the clock."""
+        return self._committer.ledger_time.ahead_ms
+
+    @property
+    def unwritable(self) -> MainstemError | None:
+        """Why writes are refused, for good or for now: a full disk, no free file descriptor."""
+        failed = self._port.failure if isinstance(self._port, LocalCommitLog) else None
+        return self.refusal or failed or self._committer.shortage
+
+    @property
+    def write_refusals(self) -> int:
+        """Groups of writes that were refused for want of space or file descriptors."""
+        return self._committer.write_refusals
+
+    async def _until_shortage_ends(self) -> None:
+        """Look for space by itself: while the server is not ready, perhaps nobody sends a write that would."""
+        port, committer = self._port, self._committer
+        _log.error("writes refused", extra={"reason": str(committer.shortage)})
+        while committer.shortage is not None:
+            await asyncio.sleep(FULL_DISK_RETRY_S)
+            if isinstance(port, LocalCommitLog):
+                try:
+                    await port.probe(max(committer.short_of_bytes, limits.SPACE_PROBED_BYTES_MIN))
+                except (MainstemError, OSError):
+                    continue
+                committer.shortage_over()
+        _log.warning("writes accepted again")
+
+    def order_appends(self, priority_of: Callable[[int], int]) -> None:
+        """While the commit path is saturated, streams of high priority append first."""
+        self._committer.priority_of = priority_of
+
+    @property
+    def waiting_appends(self) -> WaitingAppends:
+        """Those that wait while the commit path is saturated."""
+        return self._committer.waiting
 
     @property
     def commit_metrics(self) -> CommitMetrics:
@@ -375,9 +445,13 @@ class Log:
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
         """The offset below which time and size retention want the stream gone."""
-        return await self._searching.retention_floor(
+        floor = await self._searching.retention_floor(
             stream, keep_after_ms=keep_after_ms, keep_bytes=keep_bytes
         )
+        missing = self.missing.next(stream, self.ledger.streams.start(stream))
+        return (
+            floor if missing is None else min(floor, missing[0])
+        )  # how old the missing records are is unknown
 
     async def locate(
         self, stream: int, base: int, end: int, *, max_bytes: int, max_extents: int

@@ -15,8 +15,8 @@ from crc32c import crc32c
 
 from mainstem import events
 from mainstem.errors import LogDamaged, OlderVersion, invariant
-from mainstem.ledger.appends import SLICE, AppendOutcome, AppendRun, Rows
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.appends import AppendOutcome
+from mainstem.ledger.entry import SLICE, AppendRun, Entry, Rows
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.replay import PlainRun, merge_plain
 from mainstem.log.read.extents import SealedExtents, extents_of

@@ -16,11 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import limits
-from mainstem.errors import DirectoryLocked, DirectoryUnusable, MainstemError, NoSpace, invariant
+from mainstem.errors import (
+    DirectoryLocked,
+    DirectoryUnusable,
+    MainstemError,
+    NoDescriptors,
+    NoSpace,
+    invariant,
+)
 from mainstem.ports.commitlog.port import Buffer
 
+IOVECS_MAX = 1024  # buffers in one pwritev, the kernel's IOV_MAX
+
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
+_NO_DIRECTORY_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP}
 _UNUSABLE = {
     errno.EACCES: "give the user that runs Mainstem read and write access, or choose another directory",
     errno.EPERM: "give the user that runs Mainstem read and write access, or choose another directory",
@@ -46,7 +56,7 @@ class File(Protocol):
     def path(self) -> Path: ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write at most `limits.IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
+        """Write at most `IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
         ...
 
     def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
@@ -60,6 +70,10 @@ class File(Protocol):
     def posix_fallocate(self, offset: int, length: int) -> None: ...
 
     def size(self) -> int: ...
+
+    def in_place(self) -> bool:
+        """Whether the path still names this file: nobody deleted, moved or replaced it."""
+        ...
 
     def close(self) -> None:
         """Idempotent."""
@@ -122,6 +136,11 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise NoSpace(f"no space left for {path}: free some; writes then resume by themselves") from error
+        if error.errno in _NO_DESCRIPTORS:
+            raise NoDescriptors(
+                f"no free file descriptor for {path}: writes resume when one is; raise the limit of open files "
+                "(ulimit -n, LimitNOFILE)"
+            ) from error
         advice = _UNUSABLE.get(error.errno or 0)
         if advice:
             raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error
@@ -165,6 +184,12 @@ class OsFile:
         with _explained(self._path):
             return os.fstat(self._fd).st_size
 
+    def in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -172,14 +197,15 @@ class OsFile:
 
 
 class OsLock:
-    """An flock with the owner's pid in the file. The kernel releases it when the process ends, even by a crash."""
+    """Two flocks: of the file with the owner's pid, and of its directory, which outlives the file if somebody deletes
+    that. The kernel releases them when the process ends, even by a crash."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, *fds: int) -> None:
+        self._fds = fds
 
     def release(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        fds, self._fds = self._fds, ()
+        for fd in fds:
             os.close(fd)
 
 
@@ -236,20 +262,48 @@ class OsFiles:
 
     def lock(self, path: Path) -> Lock:
         with _explained(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
-            raise DirectoryLocked(
-                f"{path.parent} is in use by process {owner}: stop it, or choose another directory"
-            ) from error
+            if not lock_directory(directory, fcntl.LOCK_EX):
+                raise _locked(path)
+            with _explained(path):
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(fd)
+                raise _locked(path) from error
+        except BaseException:
+            os.close(directory)
+            raise
         os.ftruncate(fd, 0)
-        # The pid only serves the error message. The flock is the lock, so a full disk does not matter.
+        # The pid only serves the error message. The flocks are the lock, so a full disk does not matter.
         with contextlib.suppress(OSError):
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        return OsLock(fd)
+        return OsLock(fd, directory)
+
+
+def lock_directory(fd: int, kind: int) -> bool:
+    """Try to flock an open directory. True also where the file system cannot lock directories, as NFS."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_LOCKS:
+            raise
+    return True
+
+
+def _locked(path: Path) -> DirectoryLocked:
+    try:
+        owner = path.read_text("ascii", "replace")[:32].strip()
+    except OSError:
+        owner = ""  # somebody deleted the file, but not the lock
+    return DirectoryLocked(
+        f"{path.parent} is in use by {f'process {owner}' if owner else 'another process'}: "
+        "stop it, or choose another directory"
+    )
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
@@ -257,7 +311,7 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
     pending = list(buffers)
     first = 0
     while first < len(pending):
-        batch = pending[first : first + limits.IOVECS_MAX]
+        batch = pending[first : first + IOVECS_MAX]
         written = file.pwritev(batch, offset)
         invariant(written > 0 or not any(map(len, batch)), "a write without an error makes progress")
         offset += written

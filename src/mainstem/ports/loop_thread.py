@@ -42,6 +42,13 @@ class LoopThread:
             self.check_open()
             self._start().call_soon_threadsafe(work)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Raises Closed."""
+        with self._submitting:
+            self.check_open()
+            return self._start()
+
     def check_open(self) -> None:
         """Raises Closed."""
         if self._closed:

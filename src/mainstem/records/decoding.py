@@ -47,9 +47,16 @@ def _as_bytes(decoded: memoryview) -> bytes:
     return owner if isinstance(owner, bytes) and len(owner) == len(decoded) else bytes(decoded)
 
 
-def check_records(buf: Buffer) -> int:
-    """Decode every record and raise InvalidBatch at the first invalid one. Returns the number of records."""
-    return sum(len(index) for index in index_slices([buf], control=True))
+def check_records(buf: Buffer, *, keys: bool = False) -> int:
+    """Decode every record and raise InvalidBatch at the first invalid one. Returns the number of records.
+
+    `keys`: a record without a key is invalid."""
+    count = 0
+    for index in index_slices([buf], control=True):
+        if keys and bool((index.fields[kernels.KEY_LENGTH] < 0).any()):
+            raise InvalidBatch("a record has no key: a compacted topic takes records with keys alone")
+        count += len(index)
+    return count
 
 
 def record_sizes_and_times(buf: Buffer) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:

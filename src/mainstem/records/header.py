@@ -233,6 +233,19 @@ def walk(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[BatchHead
         at += whole
 
 
+def record_count(batches: Slice) -> int:
+    """How many records batches claim to hold. Needs no valid batches: what ends early counts up to there."""
+    count = at = 0
+    while len(batches) - at >= HEADER_BYTES:
+        (length,) = _LENGTH.unpack_from(batches, at + 8)
+        (records,) = _LENGTH.unpack_from(batches, at + HEADER_BYTES - 4)
+        if length < 0:
+            break
+        count += max(records, 0)
+        at += 12 + length
+    return count
+
+
 def crc_matches(buf: memoryview, header: BatchHeader) -> bool:
     """Whether the bytes of a batch match its CRC."""
     declared: int = _CRC.unpack_from(buf, header.position + CRC_AT)[0]

@@ -17,6 +17,11 @@ from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import CODECS, decompress
 from mainstem.records.header import RECORD_BYTES_MIN, BatchHeader, walk
 
+HEADERS_PER_DECODE_MAX = 8 * limits.MIB  # headers decoded by one call, which bounds its memory
+DECODE_CALL_BYTES = 4 * limits.MIB  # record bytes decoded by one kernel call; a larger batch goes alone
+DECODE_CALL_RECORDS = 64 * limits.KIB  # records decoded by one kernel call; a larger batch goes alone
+DECODE_CALL_BATCHES = 16 * limits.KIB  # batches decoded by one kernel call
+
 Buffer = bytes | bytearray | memoryview
 Integers = npt.NDArray[np.int64]
 R = TypeVar("R")
@@ -86,8 +91,7 @@ def index_slices(
                 continue
             unpacked = section(data, header, decoded_max)
             if pending and (
-                size + len(unpacked) > limits.DECODE_CALL_BYTES
-                or records + header.count > limits.DECODE_CALL_RECORDS
+                size + len(unpacked) > DECODE_CALL_BYTES or records + header.count > DECODE_CALL_RECORDS
             ):
                 yield _index(pending)
                 pending, size, records = [], 0, 0
@@ -109,15 +113,15 @@ def _index_plain_run(data: memoryview) -> Generator[RecordIndex, None, int]:
     array = octets(data)
     at = 0
     while True:
-        table = np.empty((limits.DECODE_CALL_BATCHES, kernels.BATCH_FIELDS), np.int64)
+        table = np.empty((DECODE_CALL_BATCHES, kernels.BATCH_FIELDS), np.int64)
         rows, records, end = compiled(kernels.list_plain_batches)(
             array,
             at,
             len(data),
             table,
             limits.BATCH_RECORDS_MAX,
-            limits.DECODE_CALL_RECORDS,
-            limits.DECODE_CALL_BYTES,
+            DECODE_CALL_RECORDS,
+            DECODE_CALL_BYTES,
         )
         if rows:
             yield _index_table(data, table[:rows], records)
@@ -148,8 +152,8 @@ def _index_table(data: memoryview, table: Integers, count: int) -> RecordIndex:
     if status < 0:
         offset = table[detail, kernels.BASE_OFFSET]
         raise InvalidBatch(f"{kernels.FAULTS[status]} (in the batch at offset {offset})")
-    if detail > limits.HEADERS_PER_DECODE_MAX:
-        raise TooLarge(f"{detail} record headers at once: the limit is {limits.HEADERS_PER_DECODE_MAX}")
+    if detail > HEADERS_PER_DECODE_MAX:
+        raise TooLarge(f"{detail} record headers at once: the limit is {HEADERS_PER_DECODE_MAX}")
     index.headers = detail
     return index
 

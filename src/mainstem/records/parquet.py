@@ -30,6 +30,9 @@ from mainstem.records.rows import exact_columns, row_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PARQUET_PAGE_BYTES = 1 * limits.MIB
+PARQUET_READ_ROWS = 64 * limits.KIB  # rows decompressed at a time by a reader
+
 VERSION = 1
 METADATA_KEY = b"mainstem"
 
@@ -69,7 +72,7 @@ class RowFileWriter:
             write_statistics=[name for name in leaves if _root(name) not in (*_RAW, "_key")],
             write_page_index=True,
             write_page_checksum=True,
-            data_page_size=limits.PARQUET_PAGE_BYTES,
+            data_page_size=PARQUET_PAGE_BYTES,
             store_schema=False,
         )
 
@@ -155,7 +158,7 @@ class RowFile:
         *,
         typed: bool = False,
         unread: Collection[str] = (),
-        at_a_time: int = limits.PARQUET_READ_ROWS,
+        at_a_time: int = PARQUET_READ_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in [from_offset, to_offset) in offset order, in bounded batches.
 
@@ -171,7 +174,7 @@ class RowFile:
         stored = [name for name in wanted if name not in unread]
         try:
             for batch in self._file.iter_batches(
-                min(at_a_time, limits.PARQUET_READ_ROWS), row_groups=groups, columns=stored, use_threads=False
+                min(at_a_time, PARQUET_READ_ROWS), row_groups=groups, columns=stored, use_threads=False
             ):
                 inside = _within(batch, from_offset, to_offset)
                 if inside.num_rows:

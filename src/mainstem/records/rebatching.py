@@ -18,6 +18,8 @@ from mainstem.records.rows import times_ms
 if TYPE_CHECKING:
     import pyarrow as pa
 
+REBATCHED_BYTES = 1 * limits.MIB  # approximate size of a batch encoded from rows, unless one record is larger
+
 _RECORD_OVERHEAD_BYTES = 24  # estimate for the lengths and deltas of a record
 _HEADER_OVERHEAD_BYTES = 4
 _DELTA_MAX = (1 << 31) - 1
@@ -25,7 +27,7 @@ _NO_INTEGERS = np.empty(0, np.int64)
 
 
 def encode_rows(
-    rows: pa.Table, *, codec: Codec = "none", batch_bytes: int = limits.REBATCHED_BYTES
+    rows: pa.Table, *, codec: Codec = "none", batch_bytes: int = REBATCHED_BYTES
 ) -> list[bytearray]:
     """Batches of the rows, which are in offset order. Every record keeps its offset, so batches may have gaps.
 

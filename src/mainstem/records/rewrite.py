@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.errors import InvalidBatch
+from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records import kernels
 from mainstem.records.compression import CODECS, Bytes, Codec, codec_id, compress
 from mainstem.records.header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, seal, walk
@@ -38,7 +38,10 @@ def without_ranges(slice: memoryview, deleted: Ranges) -> memoryview:
     for header in walk(slice):
         batch = slice[header.position : header.end]
         if any(first < header.next_offset and last > header.base_offset for first, last in deleted):
-            rewritten = without_offsets(batch, deleted)
+            try:
+                rewritten = without_offsets(batch, deleted)
+            except (InvalidBatch, TooLarge):
+                rewritten = bytearray(batch)  # its records cannot be told apart: who decodes it says so
             if rewritten is not None:
                 kept += rewritten
         else:

@@ -29,7 +29,9 @@ import numpy.typing as npt
 from mainstem.records import kernels
 from mainstem.records.arrow import arrow_offsets, binary_column
 from mainstem.records.compiled import compiled
+from mainstem.records.header import walk
 from mainstem.records.index import Buffer, Integers, RecordIndex, index_slices
+from mainstem.records.undecodable import FAULTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +90,28 @@ def decode_rows(
     `timestamp_ms` is the append time of all of them, if given. Raises InvalidBatch."""
     for index in index_slices(buffers):
         yield _rows(index, partition, timestamp_ms)
+
+
+def decodable_rows(
+    batches: Buffer, partition: int, undecodable: list[tuple[int, int]], *, timestamp_ms: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """As `decode_rows`, without the batches that cannot be decoded, whose offsets it adds to `undecodable`."""
+    reached = 0
+    try:
+        for rows in decode_rows([batches], partition, timestamp_ms=timestamp_ms):
+            reached = int(rows.column("_offset")[-1].as_py()) + 1 if rows.num_rows else reached
+            yield rows
+    except FAULTS:
+        data = memoryview(batches).cast("B")
+        for header in walk(data):
+            if header.control or header.base_offset < reached:
+                continue
+            try:
+                yield from decode_rows(
+                    [data[header.position : header.end]], partition, timestamp_ms=timestamp_ms
+                )
+            except FAULTS:
+                undecodable.append((header.base_offset, header.next_offset))
 
 
 def days(rows: pa.RecordBatch | pa.Table) -> Integers:

@@ -493,9 +493,7 @@ def test_only_changed_members_are_written(timed: Consumers) -> None:
 
 @pytest.mark.parametrize("moves", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_comes_and_goes_no_partition_is_read_twice_and_all_are_read_in_the_end(
-    seed: int, moves: float
-) -> None:
+def test_no_partition_is_read_twice_and_all_are_read_eventually(seed: int, moves: float) -> None:
     stage, chance = Consumers(), random.Random(seed)
     stage.create("u", 5)
     for step in range(120):

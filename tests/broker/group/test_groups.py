@@ -8,11 +8,11 @@ import struct
 import pytest
 
 from mainstem import limits
-from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
+from mainstem.broker.groups.consumer_member import GROUP_TOPICS_PER_MEMBER_MAX, ConsumerHeartbeat
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.groups.member import Join, Joined
 from mainstem.broker.groups.offsets import OffsetToCommit
-from mainstem.broker.groups.service import Groups, ListedGroup
+from mainstem.broker.groups.service import GROUP_MEMBER_BYTES_MAX, Groups, ListedGroup
 from mainstem.errors import (
     Closed,
     GroupFull,
@@ -106,14 +106,14 @@ async def test_the_size_of_a_members_fields_is_bounded(stage: Stage) -> None:
     with pytest.raises(TooLarge):
         await stage.groups.join(a_join(protocols=tuple((str(number), b"") for number in range(100))))
     with pytest.raises(TooLarge):
-        await stage.groups.join(a_join(protocols=(("range", bytes(limits.GROUP_MEMBER_BYTES_MAX + 1)),)))
+        await stage.groups.join(a_join(protocols=(("range", bytes(GROUP_MEMBER_BYTES_MAX + 1)),)))
     joined = await stage.groups.join(a_join())
     with pytest.raises(TooLarge):
         await stage.groups.sync(
-            "g", joined.member_id, 1, assignments={"x": bytes(limits.GROUP_MEMBER_BYTES_MAX + 1)}
+            "g", joined.member_id, 1, assignments={"x": bytes(GROUP_MEMBER_BYTES_MAX + 1)}
         )
     with pytest.raises(TooLarge):
-        await stage.consumer("h", topics=frozenset(map(str, range(limits.GROUP_TOPICS_PER_MEMBER_MAX + 1))))
+        await stage.consumer("h", topics=frozenset(map(str, range(GROUP_TOPICS_PER_MEMBER_MAX + 1))))
 
 
 async def test_the_number_of_groups_is_bounded_and_empty_ones_are_evicted(machine: Machine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem import limits
+from mainstem.broker.groups.classic import GROUP_EXPECTED_MS
 from mainstem.broker.groups.member import Joined
 from mainstem.errors import FencedInstance, RebalanceInProgress, UnknownMember
 from mainstem.ledger.group_generations import GroupGeneration
@@ -36,7 +36,7 @@ async def test_members_are_asked_to_rejoin_and_the_generation_continues(driver: 
 
 async def test_a_member_that_has_not_rejoined_is_waited_for_and_may_commit(driver: Driver) -> None:
     first = driver.join("a")
-    driver.advance(limits.GROUP_EXPECTED_MS - 1)
+    driver.advance(GROUP_EXPECTED_MS - 1)
     assert not first.done()
     driver.group.check_commit("b", 7, None)
     with pytest.raises(UnknownMember):
@@ -50,7 +50,7 @@ async def test_a_member_that_has_not_rejoined_is_waited_for_and_may_commit(drive
 async def test_a_member_that_does_not_rejoin_is_not_waited_for_longer(driver: Driver) -> None:
     first = driver.join("a")
     driver.advance(DELAY_MS)
-    driver.advance(limits.GROUP_EXPECTED_MS - DELAY_MS)
+    driver.advance(GROUP_EXPECTED_MS - DELAY_MS)
     assert [other.member_id for other in first.result().members] == ["a"]
     with pytest.raises(UnknownMember):
         driver.group.check_commit("b", 7, None)
@@ -80,7 +80,7 @@ async def test_new_members_wait_with_the_others(driver: Driver) -> None:
 
 async def test_a_group_that_no_member_rejoins_is_empty(driver: Driver) -> None:
     assert driver.group.empty
-    driver.advance(limits.GROUP_EXPECTED_MS)
+    driver.advance(GROUP_EXPECTED_MS)
     with pytest.raises(UnknownMember):
         driver.beat(member("a"))
     [joined] = driver.form(1)

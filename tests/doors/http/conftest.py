@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from mainstem.api.routes import EVENTS
+from mainstem.broker.access.keys import parse_keys
+from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.transport.app import App
-from mainstem.doors.http.transport.auth import ApiKeys, parse_keys
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
@@ -51,7 +52,7 @@ class Api:
         apps = [App(self.context), *(App(Context(peer, **context)) for peer in peers)]
         self.client = _CheckingClient(
             transport=AnyBroker(apps) if peers else httpx.ASGITransport(apps[0]),
-            base_url="http://test",
+            base_url="http://localhost",
             timeout=30,
             follow_redirects=bool(peers),
         )
@@ -116,10 +117,10 @@ def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
     async def opened(
         *, api_keys: str = "", bounds: HttpLimits | None = None, probe_auth: bool = False, **options: Any
     ) -> AsyncIterator[Api]:
-        settings = replace(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20), **options)
-        keys: ApiKeys = parse_keys(api_keys)
+        access = AccessOptions(keys=parse_keys(api_keys))
+        settings = replace(BrokerOptions(tmp_path / "data", segment_bytes=1 << 20, access=access), **options)
         async with _brokers(settings, clock) as (broker, *peers):
-            api = Api(broker, clock, *peers, keys=keys, limits=bounds or HttpLimits(), probe_auth=probe_auth)
+            api = Api(broker, clock, *peers, limits=bounds or HttpLimits(), probe_auth=probe_auth)
             try:
                 yield api
             finally:

@@ -113,6 +113,9 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     await call(routes.GET_CONSUMERS, "t")
     await call(routes.RESET_GROUP, "g", body={"topic": "t", "to": "latest", "dry_run": True})
     await call(routes.DELETE_GROUP, "g")
+    await call(routes.PUT_RATE, body={"group": "g", "limits": {"consumer_byte_rate": 1e9, "burst_s": None}})
+    await call(routes.LIST_RATES)
+    await call(routes.DELETE_RATE, query="?group=g")
 
     await call(routes.PUT_TOPIC, "dead", body={"type": "log"})
     await call(routes.PUT_TOPIC, "q", body={"type": "queue", "dead_letter": "dead"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
+from mainstem.doors.http.routes.messages import MESSAGE_VALUE_BYTES_DEFAULT
 
 from .conftest import Api, code
 
@@ -94,7 +94,7 @@ async def test_long_values_are_truncated_between_characters_unless_requested_in_
     (cut,) = (await messages(api, "?value_bytes=5"))["messages"]
     assert (cut["value"], cut["value_bytes"]) == ({"text": "ää"}, 40_000)
     (short,) = (await messages(api))["messages"]
-    assert len(short["value"]["text"]) == limits.MESSAGE_VALUE_BYTES_DEFAULT // 2
+    assert len(short["value"]["text"]) == MESSAGE_VALUE_BYTES_DEFAULT // 2
     (whole,) = (await messages(api, "?value_bytes=1000000"))["messages"]
     assert whole["value"]["text"] == "ä" * 20_000
 
@@ -113,8 +113,8 @@ async def test_a_search_without_a_match_stops_and_returns_where_to_continue(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(api, 500)
-    monkeypatch.setattr(limits, "MESSAGES_SCANNED_MAX", 100)
-    monkeypatch.setattr(limits, "MESSAGES_CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("mainstem.broker.messages.MESSAGES_SCANNED_MAX", 100)
+    monkeypatch.setattr("mainstem.broker.messages.MESSAGES_CHUNK_BYTES", 2_000)
     forwards = await messages(api, "?from=0&value=nothing")
     assert not forwards["messages"]
     assert 100 <= forwards["next_from"] < 500

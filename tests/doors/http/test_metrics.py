@@ -89,8 +89,8 @@ async def test_lag_and_members_of_groups(api: Api) -> None:
 
 
 async def test_the_number_of_group_labels_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GROUPS_MEASURED_MAX", 3)
-    monkeypatch.setattr(limits, "GROUP_CURSORS_MEASURED_MAX", 2)
+    monkeypatch.setattr("mainstem.broker.groups.lags.GROUPS_MEASURED_MAX", 3)
+    monkeypatch.setattr("mainstem.broker.groups.lags.GROUP_CURSORS_MEASURED_MAX", 2)
     await api.write("orders", 1)
     for number in range(6):
         await commit(api, f"g{number}", "orders", 0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
+from mainstem.broker.reports import PIPELINE_KEPT_MS, PIPELINE_SILENT_MS
 
 from .conftest import Api, code
 
@@ -79,7 +80,7 @@ async def test_a_pipeline_that_stops_reporting_is_silent_and_a_failed_one_says_w
     await told(api, name="a")
     await told(api, name="b", state="failed", error="topic 'x' is gone")
     await told(api, name="c", state="done")
-    api.clock.advance(limits.PIPELINE_SILENT_MS + 1)
+    api.clock.advance(PIPELINE_SILENT_MS + 1)
     assert [(one["state"], one["error"]) for one in await shown(api)] == [
         ("silent", ""),
         ("failed", "topic 'x' is gone"),
@@ -87,7 +88,7 @@ async def test_a_pipeline_that_stops_reporting_is_silent_and_a_failed_one_says_w
     ]
     await told(api, name="a")
     assert [one["state"] for one in await shown(api)] == ["running", "failed", "done"]
-    api.clock.advance(limits.PIPELINE_KEPT_MS)
+    api.clock.advance(PIPELINE_KEPT_MS)
     assert [one["pipeline"] for one in await shown(api)] == ["a"]
 
 

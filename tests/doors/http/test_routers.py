@@ -275,7 +275,7 @@ async def test_a_source_that_evicts_first_leaves_a_gap_of_source_trim(open_api: 
 
 
 @pytest.mark.parametrize("durability", ["disk", "ephemeral"])
-async def test_a_delete_does_not_settle_a_gap_that_nobody_was_told_of(
+async def test_a_delete_does_not_hide_a_gap_that_was_not_reported(
     open_api: Callable[..., Any], durability: str
 ) -> None:
     async with open_api() as api:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mainstem import limits
+from mainstem.broker.transactions.sinks import SINK_IDLE_MS, SINK_ONCE_IDLE_MS
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import TRANSACTIONAL, seal, walk
@@ -132,10 +132,10 @@ async def test_a_transaction_that_takes_too_long_fails_the_whole_batch(api: Api)
 async def test_silent_queries_are_forgotten(api: Api) -> None:
     await begin(api, query="once", lasting=False)
     await begin(api, query="lasting")
-    api.clock.advance(limits.SINK_ONCE_IDLE_MS + 1)
+    api.clock.advance(SINK_ONCE_IDLE_MS + 1)
     assert await api.broker.sinks.enforce() == 1
     assert [sink.query for sink in api.broker.log.ledger.sinks] == ["lasting"]
-    api.clock.advance(limits.SINK_IDLE_MS + 1)
+    api.clock.advance(SINK_IDLE_MS + 1)
     assert await api.broker.sinks.enforce() == 1
 
 

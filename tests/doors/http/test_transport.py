@@ -250,7 +250,7 @@ async def test_a_stop_ends_http_2_politely(stage: Stage) -> None:
 async def test_a_client_that_leaves_frees_its_slot(stage: Stage) -> None:
     async with httpx.AsyncClient(base_url=stage.url, timeout=60) as client:
         await client.put("/v0/topics/t")
-    key = stage.door.context.keys.everyone()
+    key = stage.door.context.clients.everyone()
     _, writer = await stage.connect()
     writer.write(
         b"POST /v0/topics/t HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mainstem.address import Address
+from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.testing.server import ServerProcess
@@ -37,8 +38,13 @@ class KafkaStage:
 
 
 @asynccontextmanager
-async def opened(broker: Broker, **options: object) -> AsyncIterator[KafkaStage]:
+async def opened(
+    broker: Broker, *, access: AccessOptions | None = None, **options: object
+) -> AsyncIterator[KafkaStage]:
     """A door with other options."""
+    if access is not None:
+        broker.access.configure(access)
+        broker.authentication.configure(access)
     door = KafkaDoor(broker, **options)
     stage = KafkaStage(broker, door, await door.start(Address("127.0.0.1", 0)))
     try:

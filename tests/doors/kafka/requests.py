@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -66,6 +67,7 @@ def fetch(
     session: tuple[int, int] = (0, -1),
     isolation: int = 0,
     rack: str = "here",
+    forgotten: Sequence[int] = (),
 ) -> Any:
     """`places` are (partition, offset)."""
     classes = module(FETCH, version)
@@ -88,8 +90,12 @@ def fetch(
         isolation_level=i8(isolation),
         session_id=i32(session[0]),
         session_epoch=i32(session[1]),
-        topics=(wanted,),
-        forgotten_topics_data=(),
+        topics=(wanted,) if parts else (),
+        forgotten_topics_data=(
+            made(classes.ForgottenTopic, topic=topic, topic_id=topic, partitions=tuple(map(i32, forgotten))),
+        )
+        if forgotten
+        else (),
         rack_id=rack,
     )
 

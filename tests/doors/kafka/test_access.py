@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.broker import Broker
-from mainstem.doors.kafka.security.access import (
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import (
     ALLOW,
     DENY,
     LITERAL,
@@ -26,10 +27,11 @@ from mainstem.doors.kafka.security.access import (
     Operation,
     ResourceType,
 )
-from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.security.rules import RULES
 from mainstem.doors.kafka.transport.registry import apis
 from mainstem.ledger.access_rules import AccessRule, AccessRules, DeleteAccessRules, PutAccessRules
+from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.section import Moment
 from tests.support.batches import batch
 
@@ -48,7 +50,7 @@ _ME = "User:ANONYMOUS"
 @pytest.fixture
 async def guarded(broker: Broker) -> AsyncIterator[KafkaStage]:
     """Clients need not log in, and may only do what a rule allows."""
-    async with opened(broker, security=KafkaSecurity(rules=True)) as stage:
+    async with opened(broker, access=AccessOptions(rules="on")) as stage:
         yield stage
 
 
@@ -299,9 +301,12 @@ def test_decisions_match_the_rules_evaluated_one_by_one(
 ) -> None:
     held = AccessRules()
     held.put(PutAccessRules(tuple(rules)), Moment())
-    access = Access(SimpleNamespace(access_rules=held), frozenset({"User:root"}))
+    access = Access(
+        SimpleNamespace(access_rules=held, api_keys=ApiKeys()),
+        AccessOptions(rules="on", super_users=frozenset({"User:root"})),
+    )
     expected = _decided(rules, principal, host, operation, name)
-    assert access.allows(principal, host, operation, ResourceType.TOPIC, name) is expected
-    assert access.allows("User:root", host, operation, ResourceType.TOPIC, name)
+    assert access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name) is expected
+    assert access.allows(Principal("User:root"), host, operation, ResourceType.TOPIC, name)
     held.delete(DeleteAccessRules(tuple(rules)), Moment())
-    assert not access.allows(principal, host, operation, ResourceType.TOPIC, name)
+    assert not access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name)

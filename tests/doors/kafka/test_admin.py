@@ -13,6 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
+from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
 from mainstem.doors.kafka.transport.registry import apis
 
 from .conftest import KafkaStage, opened
@@ -91,6 +93,12 @@ async def test_the_default_number_of_partitions_is_the_doors(broker: Broker) -> 
     async with opened(broker, default_partitions=4) as stage:
         (made,) = await _create(await stage.connect(), _topic("t", -1, -1))
     assert made.num_partitions == broker.topic("t").partitions == 4
+
+
+async def test_a_name_longer_than_kafka_allows_is_refused(wire: Wire, broker: Broker) -> None:
+    longest, longer = await _create(wire, _topic("n" * 249), _topic("n" * 250))
+    assert (longest.error_code, longer.error_code) == (ErrorCode.none, ErrorCode.invalid_topic_exception)
+    assert [topic.name for topic in broker.topics()] == ["n" * 249]
 
 
 async def test_validating_creates_nothing(wire: Wire, broker: Broker) -> None:
@@ -361,9 +369,9 @@ async def test_a_request_that_would_take_too_much_memory_ends_its_connection(kaf
 
 
 async def test_unknown_topics_fill_pages_too(wire: Wire) -> None:
-    names = [{"name": f"none-{index:05}"} for index in range(limits.KAFKA_DESCRIBED_PARTITIONS_MAX + 5)]
+    names = [{"name": f"none-{index:05}"} for index in range(KAFKA_DESCRIBED_PARTITIONS_MAX + 5)]
     answer = await _ask(wire, 75, topics=names, response_partition_limit=2**31 - 1, cursor=None)
-    assert len(answer.topics) == limits.KAFKA_DESCRIBED_PARTITIONS_MAX
+    assert len(answer.topics) == KAFKA_DESCRIBED_PARTITIONS_MAX
     cursor = {"topic_name": answer.next_cursor.topic_name, "partition_index": 0}
     rest = await _ask(wire, 75, topics=names, response_partition_limit=2**31 - 1, cursor=cursor)
     assert (len(rest.topics), rest.next_cursor) == (5, None)
@@ -386,7 +394,7 @@ async def test_a_name_of_the_protocols_maximum_length_is_refused_with_a_reason(
         value for name in ("results", "responses", "topics") if (value := getattr(answer, name, ()))
     )
     assert row.error_code in (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
-    assert 0 < len(row.error_message) <= limits.KAFKA_ERROR_MESSAGE_CHARS_MAX
+    assert 0 < len(row.error_message) <= KAFKA_ERROR_MESSAGE_CHARS_MAX
 
 
 async def test_single_settings_change_and_the_others_stay(wire: Wire, broker: Broker) -> None:
@@ -396,9 +404,12 @@ async def test_single_settings_change_and_the_others_stay(wire: Wire, broker: Br
     config = broker.topic("t").config
     assert (config.retention_ms, config.retention_bytes, config.inert) == (5, 7, ())
     assert (await _edit(wire, ("cleanup.policy", APPEND, "compact"))).error_code is ErrorCode.none
-    assert broker.topic("t").config.cleanup_policy == "compact,delete"
+    assert broker.topic("t").config.cleanup_policy == "delete,compact"
     assert (await _edit(wire, ("cleanup.policy", SUBTRACT, "delete"))).error_code is ErrorCode.none
     assert broker.topic("t").config.cleanup_policy == "compact"
+    for policy in ("compact,delete", "delete,compact", ""):
+        assert (await _edit(wire, ("cleanup.policy", SET, policy))).error_code is ErrorCode.none
+        assert broker.topic("t").config.cleanup_policy == policy
 
 
 async def test_all_settings_are_replaced_at_once(wire: Wire, broker: Broker) -> None:
@@ -423,7 +434,7 @@ async def test_all_settings_are_replaced_at_once(wire: Wire, broker: Broker) -> 
         ([("retention.ms", SET, "soon")], ErrorCode.invalid_config),
         ([("retention.ms", SET, None)], ErrorCode.invalid_request),
         ([("retention.ms", APPEND, "1")], ErrorCode.invalid_config),
-        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config),
+        ([("cleanup.policy", SET, "delete,shred")], ErrorCode.invalid_config),
         ([("retention.ms", 4, "1")], ErrorCode.invalid_request),
         ([("retention.ms", -1, "1")], ErrorCode.invalid_request),
         ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.invalid_request),

@@ -37,6 +37,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from tests.support.cluster_server import server_process
@@ -125,7 +128,7 @@ def test_librdkafka_changes_settings(confluent: AdminClient) -> None:
     entries = _config(confluent, "settings")
     assert entries["retention.bytes"].value == "7"
     assert entries["retention.bytes"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    assert entries["cleanup.policy"].value == "compact,delete"
+    assert entries["cleanup.policy"].value == "delete,compact"
     assert entries["retention.ms"].value == "-1"
     assert entries["retention.ms"].source == ConfigSource.DEFAULT_CONFIG.value
     assert "log.retention.ms" in entries["retention.ms"].synonyms
@@ -221,12 +224,12 @@ def test_kafka_python_does_everything_it_knows(python: KafkaAdminClient) -> None
     python.create_partitions({"py": 4})
     deadline = time.monotonic() + 30  # another broker learns of them a moment later
     while len(python.describe_topics(["py"])[0]["partitions"]) != 4:
-        assert time.monotonic() < deadline, "nobody tells of the new partitions"
+        assert time.monotonic() < deadline, "no client sees the new partitions"
     topic = PyConfigResource("TOPIC", "py", {"retention.bytes": "7", "cleanup.policy": ("APPEND", "compact")})
     python.alter_configs([topic])
     configs = python.describe_configs([PyConfigResource("TOPIC", "py")])["topic"]["py"]
     assert {name: row["value"] for name, row in configs.items()} == {
-        "cleanup.policy": "compact,delete",
+        "cleanup.policy": "delete,compact",
         "retention.bytes": "7",
         "retention.ms": "5",
     }
@@ -290,3 +293,11 @@ def test_topics_and_settings_survive_the_server(tmp_path: Path) -> None:
         assert entries["min.insync.replicas"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         assert len(client.list_topics(timeout=30).topics["kept"].partitions) == 3
         assert server.terminate() == 0
+
+
+def test_scram_credentials_are_stored_before_sasl_is_on(confluent: AdminClient) -> None:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    changes = [UserScramCredentialUpsertion("ann", info, b"secret")]
+    confluent.alter_user_scram_credentials(changes)["ann"].result(10)
+    stored = confluent.describe_user_scram_credentials(["ann"])["ann"].result(10)
+    assert [row.iterations for row in stored.scram_credential_infos] == [4096]

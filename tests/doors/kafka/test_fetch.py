@@ -14,7 +14,7 @@ from mainstem.doors.kafka.apis.fetch import API
 from mainstem.errors import RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.records.building import build_batch
 from mainstem.records.header import stamp
 from tests.support.batches import batch, records_of
@@ -159,17 +159,7 @@ async def test_leader_epochs_are_checked(kafka: KafkaStage, wire: Wire, epoch: i
     assert part.error_code is code
 
 
-async def test_a_new_fetch_session_is_declined_and_an_existing_one_refused(
-    kafka: KafkaStage, wire: Wire
-) -> None:
-    await kafka.broker.create_topic("t")
-    fresh = await wire.ask(fetch(11, "t", (0, 0), session=(0, 0)))
-    assert (fresh.error_code, fresh.session_id, len(fresh.responses)) == (ErrorCode.none, 0, 1)
-    stale = await wire.ask(fetch(11, "t", (0, 0), session=(1234, 5)))
-    assert (stale.error_code, stale.responses) == (ErrorCode.fetch_session_id_not_found, ())
-
-
-async def test_lost_records_are_passed_over_but_never_quietly(kafka: KafkaStage, wire: Wire) -> None:
+async def test_lost_records_are_skipped_but_never_silently(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     for index in range(6):
         await kafka.broker.append_values("t", [b"%d" % index])
@@ -257,7 +247,7 @@ async def test_an_idle_client_that_leaves_is_forgotten(kafka: KafkaStage, wire: 
         await other.ask(metadata(12, "t"))
 
 
-async def test_a_recreated_topic_is_another_topic(kafka: KafkaStage, wire: Wire) -> None:
+async def test_a_recreated_topic_is_a_different_topic(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
     same = fetch(11, "t", (0, 0), wait_ms=1)
     await wire.ask(same)

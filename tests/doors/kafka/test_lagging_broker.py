@@ -11,7 +11,6 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import StoreUnreachable
 from tests.support.batches import batch
@@ -26,7 +25,7 @@ from .wire import Wire
 @pytest.fixture
 async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Broker]]:
     """Two brokers over one bucket, neither of which follows the other unless something makes it."""
-    monkeypatch.setattr(limits, "BUCKET_POLL_S", 3_600.0)
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.commits.BUCKET_POLL_S", 3_600.0)
     async with brokers_here(tmp_path, "ahead", "behind") as brokers:
         yield brokers
 

@@ -136,3 +136,18 @@ async def test_deleted_records_move_the_start(kafka: KafkaStage, wire: Wire, ver
     ]
     assert kafka.broker.partition("t", 0).start == 2
     assert kafka.broker.partition("t", 1).start == 1
+
+
+async def test_records_of_a_compacted_topic_cannot_be_deleted_by_offset(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    classes = module(DELETE_RECORDS, DELETE_RECORDS_API.last)
+    for policy, code in (("compact", ErrorCode.policy_violation), ("compact,delete", ErrorCode.none)):
+        name = f"t-{len(policy)}"
+        await kafka.broker.create_topic(name, config=TopicConfig(cleanup_policy=policy))
+        await kafka.broker.append_values(name, [b"a", b"b"], keys=[b"k", b"k"])
+        wanted = classes.DeleteRecordsPartition(partition_index=i32(0), offset=i64(1))
+        topic = classes.DeleteRecordsTopic(name=name, partitions=(wanted,))
+        answer = await wire.ask(classes.DeleteRecordsRequest(topics=(topic,), timeout=ms(1000)))
+        assert answer.topics[0].partitions[0].error_code is code
+        assert kafka.broker.partition(name).start == (0 if code else 1)

@@ -12,9 +12,10 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.options import AccessOptions
+from mainstem.broker.access.passwords import hashed, matches, parse_users
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.doors.kafka.security.passwords import hashed, matches, parse_users
 from mainstem.doors.kafka.transport.registry import apis
 from mainstem.errors import InvalidConfig
 from mainstem.ports.clock import ManualClock
@@ -37,12 +38,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def closed(broker: Broker, clock: ManualClock) -> AsyncIterator[KafkaStage]:
     """A door at which clients have to authenticate every ten seconds."""
-    security = KafkaSecurity(
-        mechanisms=("PLAIN", "SCRAM-SHA-256"),
-        users=tuple(parse_users("ann:an,bob:bo")),
-        reauthenticate_ms=10_000,
-    )
-    async with opened(broker, security=security, clock=clock) as stage:
+    security = KafkaSecurity(mechanisms=("PLAIN", "SCRAM-SHA-256"), reauthenticate_ms=10_000)
+    access = AccessOptions(users=tuple(parse_users("ann:an,bob:bo")), logins=True, rules="off")
+    async with opened(broker, security=security, access=access, clock=clock) as stage:
         yield stage
 
 

@@ -47,7 +47,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[ServerProcess]:
-    """TLS and passwords; ann may do everything, as there are no rules."""
+    """TLS and passwords; ann may do everything, because no rules exist."""
     flags = ("--kafka-sasl", _ALL, "--kafka-acl", "off", "--kafka-tls-cert", str(certificates / "server.pem"))
     flags += ("--kafka-tls-key", str(certificates / "server.key"))
     data = tmp_path_factory.mktemp("login") / "data"

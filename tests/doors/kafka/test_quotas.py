@@ -12,9 +12,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.client_quotas import Meter
+from mainstem.broker.rates import TokenBucket
 from mainstem.doors.kafka.transport.request_quota import counted
-from mainstem.ledger.client_quotas import AlterClientQuota, QuotaEntity
+from mainstem.ledger.rates import AlterRate, RateEntity
 from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch
 
@@ -121,7 +121,7 @@ async def test_an_invalid_filter_is_refused(
 
 
 async def _limit(broker: Broker, key: str, rate: float, client: str = "test") -> None:
-    await broker.client_quotas.alter(AlterClientQuota(QuotaEntity(None, client), ((key, rate),)))
+    await broker.rates.alter(AlterRate(RateEntity(None, client), ((key, rate),)))
 
 
 async def _muted(wire: Wire) -> bool:
@@ -192,8 +192,8 @@ async def test_a_client_without_a_quota_is_never_throttled(kafka: KafkaStage, wi
         assert (await wire.ask(produce(9, "t", slice))).throttle_time.total_seconds() == 0
 
 
-def _meter(broker: Broker, key: str, client: str = "test") -> Meter:
-    meter = broker.client_quotas.meter(key, "ANONYMOUS", client)
+def _meter(broker: Broker, key: str, client: str = "test") -> TokenBucket:
+    meter = broker.rates.of_client(key, "ANONYMOUS", client)
     assert meter is not None
     return meter
 
@@ -257,7 +257,7 @@ async def test_api_versions_and_logins_are_free(kafka: KafkaStage, wire: Wire) -
 
 
 async def test_only_the_running_steps_of_waiting_work_are_counted() -> None:
-    meter, clock = Meter(1.0, ManualClock()), ManualClock()
+    meter, clock = TokenBucket(1.0, ManualClock()), ManualClock()
     events = [asyncio.get_running_loop().create_future() for _ in range(2)]
 
     async def work() -> None:

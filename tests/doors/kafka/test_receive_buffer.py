@@ -15,7 +15,7 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
-from mainstem.doors.kafka.transport.wire import kept
+from mainstem.doors.kafka.transport.wire import KAFKA_KEPT_IN_PLACE_BYTES_MIN, kept
 from mainstem.ledger.config import TopicConfig
 from tests.support.batches import batch
 
@@ -42,7 +42,7 @@ def _fill(landing: ReceiveBuffer) -> memoryview:
     """Receive a batch at the end of a block, so that the next one needs another."""
     room = landing.room(0)
     landing.take(len(room))
-    return kept(room, len(room) - limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN, len(room))  # type: ignore[return-value]
+    return kept(room, len(room) - KAFKA_KEPT_IN_PLACE_BYTES_MIN, len(room))  # type: ignore[return-value]
 
 
 def _owner(view: memoryview) -> int:
@@ -96,10 +96,10 @@ def test_large_frames_get_their_own_memory_instead_of_most_of_a_block() -> None:
 
 
 def test_large_requests_stay_in_place_and_small_ones_are_copied() -> None:
-    block = fresh(limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN + 10)
-    large = kept(block, 5, 5 + limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN)
+    block = fresh(KAFKA_KEPT_IN_PLACE_BYTES_MIN + 10)
+    large = kept(block, 5, 5 + KAFKA_KEPT_IN_PLACE_BYTES_MIN)
     assert np.shares_memory(np.frombuffer(large, np.uint8), np.frombuffer(block, np.uint8))
-    assert isinstance(kept(block, 0, limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN - 1), bytearray)
+    assert isinstance(kept(block, 0, KAFKA_KEPT_IN_PLACE_BYTES_MIN - 1), bytearray)
     shared = memoryview(bytearray(len(block)))
     assert isinstance(kept(shared, 0, len(shared)), bytearray)
 

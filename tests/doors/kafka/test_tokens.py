@@ -25,11 +25,12 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.options import AccessOptions, access_options
+from mainstem.broker.access.passwords import parse_users
+from mainstem.broker.access.tokens import Jwk, TokenVerifier, VerificationKey, read_keys
 from mainstem.broker.broker import Broker
 from mainstem.config import Config
-from mainstem.doors.kafka.security.options import KafkaSecurity, kafka_security
-from mainstem.doors.kafka.security.passwords import parse_users
-from mainstem.doors.kafka.security.tokens import Jwk, TokenVerifier, VerificationKey, read_keys
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.errors import InvalidConfig, Unauthorized
 from mainstem.ports.clock import ManualClock
 
@@ -140,7 +141,7 @@ async def test_a_token_is_accepted_if_a_known_key_signed_it_and_only_then(tmp_pa
     for reason, (text, now) in wrong.items():
         with pytest.raises(Unauthorized, match=reason):
             await tokens.check(text, now)
-    # The public key is no secret: it must not serve as one.
+    # The public key is not secret: it must not verify an HMAC.
     confused = _unsigned({"alg": "HS256"}, **good)
     forged = hmac.digest(keys.read_bytes(), confused.encode(), hashlib.sha256)
     with pytest.raises(Unauthorized):
@@ -517,10 +518,9 @@ class _StuckKey:
 async def _oauth_stage(
     broker: Broker, tokens: TokenVerifier, clock: ManualClock
 ) -> AsyncIterator[KafkaStage]:
-    security = KafkaSecurity(
-        mechanisms=("PLAIN", "OAUTHBEARER"), users=tuple(parse_users("ann:an")), tokens=tokens
-    )
-    async with opened(broker, security=security, clock=clock) as stage:
+    security = KafkaSecurity(mechanisms=("PLAIN", "OAUTHBEARER"))
+    access = AccessOptions(users=tuple(parse_users("ann:an")), tokens=tokens, logins=True, rules="off")
+    async with opened(broker, security=security, access=access, clock=clock) as stage:
         yield stage
 
 
@@ -605,8 +605,8 @@ def test_a_server_with_keys_needs_an_issuer_and_an_audience(tmp_path: Path) -> N
     path = tmp_path / "keys.json"
     path.write_text(json.dumps({"keys": [_public(_RSA)]}))
 
-    def security(**given: Any) -> KafkaSecurity:
-        return kafka_security(Config(kafka_sasl="oauthbearer", **given))
+    def security(**given: Any) -> AccessOptions:
+        return access_options(Config(kafka_sasl="oauthbearer", **given))
 
     with pytest.raises(InvalidConfig, match="needs --kafka-oauth-jwks"):
         security(kafka_oauth_issuer="us", kafka_oauth_audience="log")
@@ -622,7 +622,7 @@ async def test_any_waives_the_issuer_or_the_audience(tmp_path: Path) -> None:
     path.write_text(json.dumps({"keys": [_public(_RSA)]}))
 
     async def refusal(issuer: str, audience: str, **claims: str) -> str | None:
-        tokens = kafka_security(
+        tokens = access_options(
             Config(
                 kafka_sasl="oauthbearer",
                 kafka_oauth_jwks=path,
@@ -651,10 +651,10 @@ def test_only_servers_that_check_tokens_import_the_libraries() -> None:
     script = (
         "import sys, mainstem.server, mainstem.cli.main\n"
         "from mainstem.config import Config\n"
-        "from mainstem.doors.kafka.security.options import kafka_security\n"
-        "kafka_security(Config(kafka_sasl='plain,scram-sha-256', kafka_users='ann:an'))\n"
+        "from mainstem.broker.access.options import access_options\n"
+        "access_options(Config(kafka_sasl='plain,scram-sha-256', kafka_users='ann:an'))\n"
         "assert not {'jwt', 'cryptography'} & set(sys.modules), 'imported'\n"
-        "kafka_security(Config(kafka_sasl='oauthbearer', kafka_oauth_unsecured=True))\n"
+        "access_options(Config(kafka_sasl='oauthbearer', kafka_oauth_unsecured=True))\n"
         "assert {'jwt', 'cryptography'} <= set(sys.modules), 'not imported'\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

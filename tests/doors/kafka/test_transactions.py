@@ -239,6 +239,8 @@ async def test_transactions_are_listed_and_described(kafka: KafkaStage, client: 
         1,
         0,
     )
+    [batch] = (await kafka.broker.streams.read(kafka.broker.stream("t", 1), 0, 1)).batches
+    assert producer.last_timestamp == next(walk(batch)).max_timestamp
     assert unknown.error_code is ErrorCode.unknown_topic_or_partition
 
 

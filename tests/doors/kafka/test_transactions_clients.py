@@ -409,7 +409,7 @@ class MortalClient:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
-def test_no_kill_loses_repeats_or_shows_what_it_should_not(tmp_path: Path, seed: int) -> None:
+def test_no_kill_loses_duplicates_or_wrongly_exposes_records(tmp_path: Path, seed: int) -> None:
     with MortalServer(tmp_path / "data", seed) as server:
         topic = new_topic(server.address)
         client = MortalClient(server.address, topic)

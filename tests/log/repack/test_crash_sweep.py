@@ -37,7 +37,7 @@ async def _work(machine: Machine, seed: int, history: History) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lost", "kept", "torn"])
-async def test_nothing_promised_is_broken_wherever_the_power_goes(
+async def test_a_power_cut_at_any_moment_breaks_no_promise(
     sweep_seed: int, policy: Policy, chaos: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step_instead_of_threads(monkeypatch, sweep_seed)

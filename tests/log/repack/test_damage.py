@@ -102,7 +102,7 @@ async def test_a_recorded_loss_of_one_slice_keeps_the_slices_joined_with_it(mach
     assert values == {offset: value for offset, value in written.items() if offset not in (gone, gone + 1)}
 
 
-async def test_a_damaged_batch_among_joined_slices_is_lost_alone(machine: Machine) -> None:
+async def test_damage_to_a_batch_among_joined_slices_loses_only_that_batch(machine: Machine) -> None:
     broker = await machine.open()
     written = await write_two(broker, 120)
     await repack_all(broker)

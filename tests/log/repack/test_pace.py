@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mainstem import limits
+from mainstem.log.objects.repack.repacker import REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX
 from tests.support.machine import Machine
 from tests.support.waiting import finished
 
@@ -40,9 +41,15 @@ async def test_many_streams_do_not_block_the_event_loop(
 
         monkeypatch.setattr(owner, name, counting)
 
+    class CountedSet(set[int]):
+        def __contains__(self, stream: object) -> bool:
+            asked["touched", turn] += 1
+            return super().__contains__(stream)
+
     counted(ledger.streams, "holes")
     counted(ledger.generations, "serves")
-    counted(ledger.streams.transactions, "touched")
+    transactions = ledger.streams.transactions
+    monkeypatch.setattr(transactions, "touched", CountedSet(transactions.touched))
     repacking = asyncio.ensure_future(repack_all(broker))
     while not repacking.done():
         turn += 1
@@ -68,12 +75,16 @@ async def test_repacking_yields_to_heavy_writes_until_the_debt_is_too_large(
     monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # every write counts as heavy
     machine.clock.advance(1_000)
     monkeypatch.setattr(limits, "REPACK_GIVES_WAY_S", 0.001)
-    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1))
+    monkeypatch.setattr(
+        "mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1)
+    )
     step = asyncio.ensure_future(working.step())
     done, _ = await asyncio.wait([step], timeout=0.1)
     assert not done
     assert working.counts.copied_bytes == 0
-    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 2 * working.debt_objects)
+    monkeypatch.setattr(
+        "mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 2 * working.debt_objects
+    )
     assert await step
     assert working.counts.copied_bytes > 0
 
@@ -81,7 +92,7 @@ async def test_repacking_yields_to_heavy_writes_until_the_debt_is_too_large(
 async def test_debt_slows_writes_down_until_it_is_paid(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
+    monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 3)
     machine._repack = replace(SMALL, on=True, after_objects=2)
     broker = await machine.open()
     broker.log.maintains = lambda: False  # repacking does not keep up
@@ -89,7 +100,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     beyond = repacker(broker).debt_objects - 3
     assert beyond > 0
     assert broker.log._committer._held_back_s == pytest.approx(
-        min(beyond * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
+        min(beyond * REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX)
     )
     machine._repack = replace(SMALL, on=True)
     broker = await machine.restart()
@@ -100,7 +111,7 @@ async def test_debt_slows_writes_down_until_it_is_paid(
 async def test_too_little_data_to_repack_does_not_slow_writes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REPACK_DEBT_OBJECTS_MAX", 3)
+    monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 3)
     machine._repack = replace(SMALL, on=True, after_objects=2, least_bytes=1 << 40)
     broker = await machine.open()
     await write_two(broker, 100)

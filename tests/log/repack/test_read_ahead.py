@@ -9,7 +9,14 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import StoreUnreachable
-from mainstem.log.objects.repack.read_ahead import PlannedRead, PrefetchedRead, ReadAhead
+from mainstem.log.objects.repack.read_ahead import (
+    REPACKED_AHEAD_BYTES_MAX,
+    REPACKED_AHEAD_BYTES_MIN,
+    REPACKED_READERS_MAX,
+    PlannedRead,
+    PrefetchedRead,
+    ReadAhead,
+)
 from mainstem.log.read.extents import Extent
 
 STREAM = 7
@@ -106,13 +113,13 @@ async def test_more_reads_start_when_half_of_them_are_left(reads: Reads) -> None
 async def test_a_request_stays_within_one_file_and_a_size(reads: Reads) -> None:
     await _second(reads, A_FILE - 30)
     assert reads.loads[-1] == [A_FILE - 10]
-    reads.extent_bytes = limits.REPACKED_AHEAD_BYTES_MAX // 4
+    reads.extent_bytes = REPACKED_AHEAD_BYTES_MAX // 4
     await _second(reads)
     assert reads.loads[-1] == [20, 30]
 
 
 async def test_a_small_look_up_starts_no_read_ahead(reads: Reads) -> None:
-    await reads.take(0, max_bytes=limits.REPACKED_AHEAD_BYTES_MIN - 1)
+    await reads.take(0, max_bytes=REPACKED_AHEAD_BYTES_MIN - 1)
     await _settle()
     assert reads.loads == []
 
@@ -137,10 +144,10 @@ async def test_failed_reads_are_retried(reads: Reads) -> None:
 
 async def test_reads_of_many_streams_are_evicted_and_nobody_waits_forever(reads: Reads) -> None:
     waiting = await _second(reads)
-    for stream in range(100, 100 + limits.REPACKED_READERS_MAX):
+    for stream in range(100, 100 + REPACKED_READERS_MAX):
         await reads.take(0, stream)
     await _settle()
-    assert len(reads.ahead._under_way) == limits.REPACKED_READERS_MAX
+    assert len(reads.ahead._under_way) == REPACKED_READERS_MAX
     given_up = reads.take(20)
     reads.gate.set()
     assert await asyncio.wait_for(given_up, 30) is None

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.log import LogOptions
 from mainstem.log.objects.maintenance import LogMaintenance
 from mainstem.log.objects.repack.plan import RepackOptions
+from mainstem.log.objects.repack.repacker import REPACK_ORPHAN_GRACE_MS
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
@@ -99,7 +99,7 @@ async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_pub
 ) -> None:
     stores = ManualClock(cell.clock.now_ms())
     cell.store._clock = stores
-    cell.clock.advance(2 * limits.REPACK_ORPHAN_GRACE_MS)  # the broker's clock is ahead of the store's
+    cell.clock.advance(2 * REPACK_ORPHAN_GRACE_MS)  # the broker's clock is ahead of the store's
     one = await cell.join(1)
     key = f"{REPACKED}{1:012d}-{2:012d}-2-1-1"
     await cell.store.put(key, b"of broker 2, not published yet")
@@ -107,7 +107,7 @@ async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_pub
     assert repacker is not None
     await repacker.clean()
     assert cell.repacked_keys() == {key}
-    stores.advance(limits.REPACK_ORPHAN_GRACE_MS + 1)
+    stores.advance(REPACK_ORPHAN_GRACE_MS + 1)
     repacker._orphans_at = None  # it checks once an hour
     await repacker.clean()
     assert cell.repacked_keys() == set()

@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 
 from mainstem.broker.broker import Broker
-from mainstem.ledger.appends import AppendRun
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import AppendRun, Entry
 from mainstem.log.verification.problems import Severity
 from mainstem.log.verification.slices import slice_rows
 from mainstem.records.building import build_batch

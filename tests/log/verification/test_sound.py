@@ -11,6 +11,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.errors import DirectoryUnusable
 from mainstem.ledger.config import TopicConfig
+from mainstem.log.read.visibility import CEILING_STEP_RECORDS
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.log.verification.problems import Severity
 from tests.support.stored import StoredLog, options, write_records
@@ -72,7 +73,7 @@ async def test_offsets_skipped_after_an_unclean_shutdown_are_recorded(
     monkeypatch.setattr("mainstem.broker.storage.opening.boot_id", lambda: "another boot")
     stored = StoredLog(tmp_path / "data")
     broker = await opened(stored)
-    assert (await broker.append_values("disk", [b"y"])).base_offset == limits.CEILING_STEP_RECORDS + 3
+    assert (await broker.append_values("disk", [b"y"])).base_offset == CEILING_STEP_RECORDS + 3
     await broker.close()
     assert check(stored).problems == []
 

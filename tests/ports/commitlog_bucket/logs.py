@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import Unavailable
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Committed, Overtaken
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, wal_in
-from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
+from mainstem.ports.commitlog.shared.bucket.log import BUCKET_ENTRIES_KEPT_MS, BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
@@ -48,15 +47,17 @@ async def open_bucket_log(store: ObjectStore, **options: Any) -> BucketCommitLog
 
 
 def refer_to_all_over(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Payloads of so many bytes stay where they are when their object is sealed; smaller ones are packed, and the
+    """Payloads of at least this size stay in place when their object is sealed; smaller ones are packed, and the
     smallest of all stand in their entries."""
-    monkeypatch.setattr(limits, "BUCKET_INLINE_BYTES_MAX", 2 * size // 3)
-    monkeypatch.setattr(limits, "BUCKET_REFERENCE_BYTES_MIN", size)
+    monkeypatch.setattr(
+        "mainstem.ports.commitlog.shared.bucket.commits.BUCKET_INLINE_BYTES_MAX", 2 * size // 3
+    )
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.references.BUCKET_REFERENCE_BYTES_MIN", size)
 
 
 async def check_nothing_stray(store: MemoryObjectStore, clock: ManualClock) -> None:
     """Once all is old and orphans were collected, there are just the WAL objects that somebody may ask for."""
-    clock.advance(2 * limits.BUCKET_ENTRIES_KEPT_MS)
+    clock.advance(2 * BUCKET_ENTRIES_KEPT_MS)
     log = await open_bucket_log(store)
     await log.truncate()
     await log.collect_orphans()
@@ -122,7 +123,7 @@ class Writer:
 
 
 async def race(logs: Sequence[BucketCommitLog], each: int, payload: int = 10) -> list[Writer]:
-    """Every log writes so many entries while the others do; then all read up to the tail."""
+    """Every log writes this many entries concurrently; then all read up to the tail."""
     writers = [Writer(log) for log in logs]
 
     async def work(name: int, writer: Writer) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_POLL_MAX_S, BUCKET_POLL_S
 from mainstem.ports.commitlog.shared.bucket.entries import HEAD
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -44,8 +45,8 @@ async def test_a_follower_sees_what_others_commit_and_ends_when_its_log_is_close
         await polled.wait()
     assert positions == list(range(50))
     assert follower.end == 50
-    assert min(pauses) == limits.BUCKET_POLL_S
-    assert max(pauses) <= limits.BUCKET_POLL_MAX_S
+    assert min(pauses) == BUCKET_POLL_S
+    assert max(pauses) <= BUCKET_POLL_MAX_S
     await follower.close()
     await asyncio.wait_for(task, 30)
     await writer.close()
@@ -79,9 +80,9 @@ async def test_a_follower_of_its_own_commits_alone_asks_for_the_tail_seldom_and_
     store.before = count
     async for _ in log.follow(0, wait=True):
         pass
-    assert pauses[:4] == [limits.BUCKET_POLL_S * 2**power for power in range(4)]
-    assert pauses[4:9] == [limits.BUCKET_POLL_MAX_S] * 5
-    assert pauses[9] == limits.BUCKET_POLL_S  # who writes once may write again
+    assert pauses[:4] == [BUCKET_POLL_S * 2**power for power in range(4)]
+    assert pauses[4:9] == [BUCKET_POLL_MAX_S] * 5
+    assert pauses[9] == BUCKET_POLL_S  # who writes once may write again
     assert asked[:8] == [1] * 8
     await other.close()
 

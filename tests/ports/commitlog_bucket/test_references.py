@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.references import References
@@ -198,7 +198,7 @@ async def test_an_object_that_grew_after_it_was_dropped_keeps_what_its_new_seal_
 
 async def test_an_entry_that_stands_behind_its_payload_is_there_for_replay(ground: Ground) -> None:
     log = await ground.open()
-    entry = b"entry" * limits.BUCKET_INLINE_BYTES_MAX
+    entry = b"entry" * BUCKET_INLINE_BYTES_MAX
     ground.payloads.append(b"x" * LARGE)
     await log.append(entry, [ground.payloads[-1]])
     await ground.seal(log)
@@ -330,7 +330,7 @@ async def test_a_real_store_keeps_what_is_referred_to(
 
 
 @pytest.mark.parametrize("dropped_first", [False, True])
-async def test_whatever_is_cut_short_is_finished_by_the_next(
+async def test_interrupted_maintenance_is_completed_by_the_next_run(
     dropped_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sealing, saving, truncating, dropping and collecting, each call to the store in turn the last of a process."""
@@ -357,7 +357,7 @@ async def test_whatever_is_cut_short_is_finished_by_the_next(
 
 
 async def _cut_short(ground: Ground, work: Awaitable[None], left: int) -> bool:
-    """Let so many calls change the store, and none after them. Returns whether that was enough."""
+    """Let this many calls change the store, and none after them. Returns whether that was enough."""
 
     async def cut(call: str, key: str) -> None:
         nonlocal left

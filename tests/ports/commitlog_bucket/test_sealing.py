@@ -10,6 +10,7 @@ import pytest
 from mainstem import limits
 from mainstem.errors import InvariantBroken, LogDamaged
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
@@ -94,7 +95,7 @@ async def test_sealing_reads_each_payload_by_one_request_and_past_the_cache() ->
     store = AskedStore()
     cache = CachedObjectStore(store, block_bytes=64 * limits.KIB)
     log = await open_bucket_log(store, reads=cache, object_bytes=limits.MIB)
-    payload = bytes(2 * limits.BUCKET_INLINE_BYTES_MAX)  # stands apart from its entry
+    payload = bytes(2 * BUCKET_INLINE_BYTES_MAX)  # stands apart from its entry
     for _ in range(4):
         await log.append(b"entry", [payload])
     store.asked.clear()
@@ -169,7 +170,7 @@ async def test_a_sealed_object_is_read_from_few_large_objects_through_the_cache(
 
 
 async def test_an_object_ends_after_so_many_commits_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BUCKET_OBJECT_COMMITS_MAX", 10)
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.log.BUCKET_OBJECT_COMMITS_MAX", 10)
     log = await open_bucket_log(MemoryObjectStore(), object_bytes=1 << 30)
     for _ in range(25):
         await log.append(b"", [])

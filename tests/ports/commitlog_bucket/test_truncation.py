@@ -1,13 +1,13 @@
-"""Truncation behind checkpoints, and whoever slept through it."""
+"""Truncation behind checkpoints, and writers that were paused during it."""
 
 from __future__ import annotations
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import BehindCheckpoint, Stale, StoreUnreachable
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -37,11 +37,11 @@ class Ground:
 
 
 async def grow(log: BucketCommitLog, objects: int, *, large: bool = False) -> None:
-    """So many finished objects, each sealed and with a checkpoint after it, then one that is not."""
+    """This many finished objects, each sealed and with a checkpoint after it, then one that is not."""
     for _ in range(objects):
         await append_samples(log, 5)
         if large:
-            await log.append(b"large", [b"x" * (limits.BUCKET_INLINE_BYTES_MAX + 1)])
+            await log.append(b"large", [b"x" * (BUCKET_INLINE_BYTES_MAX + 1)])
         await log.roll()
         await log.seal(log.objects()[-1].number, b"index")
         await log.sync()
@@ -110,7 +110,7 @@ async def test_a_follower_whose_position_is_truncated_is_told_to_load_the_checkp
         await one.close()
 
 
-async def test_a_writer_that_slept_through_a_truncation_cannot_write_into_the_past() -> None:
+async def test_a_writer_paused_during_a_truncation_cannot_write_before_it() -> None:
     ground = Ground()
     log = await ground.open()
     clock = ManualClock()
@@ -287,7 +287,7 @@ async def grow_further(log: BucketCommitLog) -> None:
 async def test_uploads_that_never_became_commits_are_collected_once_they_are_old() -> None:
     ground = Ground()
     log = await ground.open()
-    large = b"x" * (limits.BUCKET_INLINE_BYTES_MAX + 1)
+    large = b"x" * (BUCKET_INLINE_BYTES_MAX + 1)
     await log.append(b"kept", [large])
     ground.store.lose_next_response(StoreUnreachable("lost"))  # the upload goes through, then nothing follows
     with pytest.raises(StoreUnreachable):

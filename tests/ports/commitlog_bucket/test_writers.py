@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import StoreRefused, StoreUnreachable, Unavailable
 from mainstem.ports.commitlog.port import Overtaken
+from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.faults import FaultRates, FaultyObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -149,7 +149,9 @@ async def test_a_race_is_settled_before_the_store_answers(
     won: bool, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some stores have the loser of a race wait for a second. Who follows the log knows sooner; else one looks."""
-    monkeypatch.setattr(limits, "BUCKET_POLL_MAX_S", 3600 if followed else 0.01)
+    monkeypatch.setattr(
+        "mainstem.ports.commitlog.shared.bucket.commits.BUCKET_POLL_MAX_S", 3600 if followed else 0.01
+    )
     store = MemoryObjectStore()
     ours, theirs = await joined([store, store])
     put = store.put
@@ -186,8 +188,8 @@ async def test_a_race_is_settled_before_the_store_answers(
 async def test_a_put_whose_connection_died_without_a_word_is_tried_on_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "BUCKET_PUT_S", 0.5)
-    monkeypatch.setattr(limits, "BUCKET_POLL_MAX_S", 0.02)
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.commits.BUCKET_PUT_S", 0.5)
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.bucket.commits.BUCKET_POLL_MAX_S", 0.02)
     store = MemoryObjectStore()
     log = await open_bucket_log(store)
     puts = 0
@@ -210,7 +212,7 @@ async def test_a_put_whose_connection_died_without_a_word_is_tried_on_another(
 async def test_a_large_payload_is_put_once_although_the_race_is_lost() -> None:
     store = MemoryObjectStore()
     ours, theirs = await joined([store, store])
-    large = b"x" * (limits.BUCKET_INLINE_BYTES_MAX + 1)
+    large = b"x" * (BUCKET_INLINE_BYTES_MAX + 1)
     puts: list[str] = []
 
     async def note(call: str, key: str) -> None:
@@ -250,7 +252,7 @@ async def test_whoever_comes_first_names_the_log() -> None:
     await closed(list(logs))
 
 
-async def test_a_store_that_ignores_the_condition_is_refused() -> None:
+async def test_a_store_that_ignores_the_condition_is_rejected() -> None:
     class Careless(MemoryObjectStore):
         async def put(self, key: str, data: object, *, if_absent: bool = False) -> bool:
             return await super().put(key, data)  # type: ignore[arg-type]

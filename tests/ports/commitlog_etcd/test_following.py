@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import Closed, LogDamaged
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.commits import ETCD_ENTRY_BYTES_MAX
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from tests.support.waiting import until
 
@@ -109,7 +109,7 @@ async def test_the_tail_is_that_of_the_log_not_of_what_was_seen(ground: Ground) 
 
 async def test_entries_too_large_for_etcd_stand_in_the_store(ground: Ground) -> None:
     log = await ground.open(object_bytes=1 << 20)
-    sizes = [limits.ETCD_ENTRY_BYTES_MAX + extra for extra in (-1, 0, 1)] + [2_000_000]
+    sizes = [ETCD_ENTRY_BYTES_MAX + extra for extra in (-1, 0, 1)] + [2_000_000]
     expected = []
     for position, size in enumerate(sizes):
         entry, payload = bytes([position]) * size, b"payload %d" % position * (position % 3)
@@ -120,7 +120,7 @@ async def test_entries_too_large_for_etcd_stand_in_the_store(ground: Ground) -> 
 
 async def test_an_entry_whose_object_is_missing_is_damage_not_silence(ground: Ground) -> None:
     log = await ground.open()
-    await log.append(b"x" * (limits.ETCD_ENTRY_BYTES_MAX + 1), [])
+    await log.append(b"x" * (ETCD_ENTRY_BYTES_MAX + 1), [])
     async for stored in ground.store.list():
         await ground.store.delete(stored.key)
     with pytest.raises(LogDamaged, match="at position 0"):

@@ -14,7 +14,7 @@ COMMITS = 5
 
 
 class MeetingStore(MemoryObjectStore):
-    """Answers no read before so many are under way."""
+    """Holds reads back until this many are in flight."""
 
     def __init__(self, readers: int) -> None:
         super().__init__()

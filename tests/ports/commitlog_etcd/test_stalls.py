@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mainstem import limits
 from tests.support.etcd import EtcdCluster
 
 from ..logs import append_samples
@@ -18,7 +17,7 @@ from .logs import Ground, Tail
 async def test_a_follower_leaves_a_member_that_stalls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ETCD_WATCH_IDLE_S", 0.5)
+    monkeypatch.setattr("mainstem.ports.commitlog.shared.etcd.client.ETCD_WATCH_IDLE_S", 0.5)
     with EtcdCluster(tmp_path, members=3) as cluster:
         ground = Ground(cluster, retry_s=60.0, call_s=1.0)
         writer, reader = await ground.open("w"), await ground.open(None)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mainstem import limits
 from mainstem.errors import BehindCheckpoint
 from mainstem.ports.clock import ManualClock, SystemClock
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
+from mainstem.ports.commitlog.shared.etcd.commits import ETCD_ENTRY_BYTES_MAX
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -245,9 +245,7 @@ async def test_an_upload_that_waited_for_long_is_put_anew(etcd: EtcdCluster) -> 
     clock = ManualClock()
     ground = Ground(etcd, MemoryObjectStore(clock))
     writer, collector = await ground.open("writer", clock=clock), await ground.open("collector", clock=clock)
-    entry = b"e" * (
-        limits.ETCD_ENTRY_BYTES_MAX + 1
-    )  # it stands behind the payload: without it nobody goes on
+    entry = b"e" * (ETCD_ENTRY_BYTES_MAX + 1)  # it stands behind the payload: without it nobody goes on
     prepared = await writer.prepare(entry, [b"its payload"])
     clock.advance(HOUR_MS + 1)
     assert await collector.collect_orphans() == 1
@@ -287,7 +285,7 @@ async def test_a_log_lives_its_whole_life_over_a_store_on_disk(etcd: EtcdCluster
     ground = Ground(etcd, LocalObjectStore(tmp_path))
     log = await ground.open(retention_ms=0)
     await append_samples(log, 40)
-    await log.append(b"e" * (limits.ETCD_ENTRY_BYTES_MAX + 1), [b"behind its payload"])
+    await log.append(b"e" * (ETCD_ENTRY_BYTES_MAX + 1), [b"behind its payload"])
     before = await contents(log)
     await seal_all(log)
     again = await ground.open(retention_ms=0)

@@ -19,10 +19,11 @@ from typing import IO, Any
 
 import msgspec
 
+from mainstem import limits
 from mainstem.api.lake import Publication, Task
-from mainstem.spark import driver, driver_process, driver_status
-from mainstem.spark.driver import DriverOptions
-from mainstem.spark.jobs import TaskOutcome, run_task
+from mainstem.spark.driver import driver, process
+from mainstem.spark.driver.driver import DriverOptions
+from mainstem.spark.driver.jobs import TaskOutcome, run_task
 
 _WORKERS = 2
 _LENGTH_BYTES = 4
@@ -65,7 +66,7 @@ class Workers:
 
 
 def _work() -> None:
-    """Until whoever sends tasks is gone."""
+    """Runs until the sender of tasks disconnects."""
     while True:
         try:
             task = _received(sys.stdin.buffer)
@@ -98,16 +99,17 @@ def main() -> None:
         _work()
         return
     replaced: dict[Any, dict[str, Any]] = {
-        driver_process: {"DriverOptions": partial(DriverOptions, wait_for_bytes=0, wait_for_ms=0)},
-        driver: {"_PAUSE_S": 0.05, "_PAUSE_MAX_S": 0.2, "_AWAY_PAUSE_MAX_S": 0.2},
-        driver_status: {"_PENALTY_S": 0.2, "_PENALTY_MAX_S": 1.0},
+        process: {"DriverOptions": partial(DriverOptions, wait_for_bytes=0, wait_for_ms=0)},
+        driver: {"_PAUSE_S": 0.05, "_PAUSE_MAX_S": 0.2, "_ERROR_PAUSE_MAX_S": 0.2},
+        limits: {"LAKE_RETRY_S": 0.2, "LAKE_RETRY_MAX_S": 1.0},
     }
     if chosen.without_spark:
-        replaced[driver_process] |= {"_session": lambda progress: None, "SparkRunner": Workers}
+        replaced[process] |= {"_session": lambda progress: None, "SparkRunner": Workers}
     for module, names in replaced.items():
         for name, value in names.items():
+            assert hasattr(module, name)
             setattr(module, name, value)
-    driver_process.run_driver(chosen.url, once=False, lease_ms=chosen.lease_ms)
+    process.run_driver(chosen.url, once=False, lease_ms=chosen.lease_ms)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class IdempotentWriter(Writer):
         super().__init__(topic, randomness, bootstrap)
         self.acked: dict[tuple[int, int], bytes] = {}  # (partition, offset) → value
         self.doomed: set[bytes] = set()  # values under a key that is deleted
-        self.unknown: set[bytes] = set()  # told of neither way
+        self.unknown: set[bytes] = set()  # neither acknowledged nor rejected
 
     def write(self) -> None:
         producer = self._producer()

@@ -1,9 +1,9 @@
-"""A real cluster in real trouble: brokers, an S3 server and etcd as processes, with clients of every kind at work.
+"""Chaos runs: brokers, an S3 server and etcd as processes, with clients of every kind, under faults.
 
-    report = run("etcd", seed=7, seconds=60, folder=tmp_path)     # raises InvariantBroken with all that was broken
+    report = run("etcd", seed=7, seconds=60, folder=tmp_path)     # raises InvariantBroken with all findings
 
-The seed decides what happens to whom and when, as far as that can be decided about processes; what the clients saw is
-judged by `tests.support.histories`.
+The seed decides which faults happen when, as far as processes allow. `tests.support.histories` checks what the clients
+saw.
 """
 
 from tests.support.chaos.run import Report, run

@@ -1,4 +1,4 @@
-"""A client in a thread of its own, that goes on until it is told to stop."""
+"""A client on its own thread, which runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STOP_S = 120.0
 
 
 class ChaosClient:
-    """`step` is called again and again. What it raises is a finding: trouble is no reason to raise."""
+    """Calls `step` repeatedly. An exception is a finding: faults must not raise."""
 
     def __init__(self, name: str, seed: int, notes: Notes) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class ChaosClient:
     def join(self) -> None:
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
-            self.notes.found(f"{self.name} did not come to an end")
+            self.notes.found(f"{self.name} did not stop")
 
     def step(self) -> None:
         raise NotImplementedError
@@ -43,5 +43,5 @@ class ChaosClient:
             while not self.stopping.is_set():
                 self.step()
             self.finish()
-        except Exception:  # noqa: BLE001 - the run tells of it
+        except Exception:  # noqa: BLE001 - the run reports it
             self.notes.found(f"{self.name} failed: {traceback.format_exc()}")

@@ -1,4 +1,4 @@
-"""What the clients of a run saw, noted by many threads."""
+"""What the clients of a run saw, recorded by many threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.support.histories import ClusterHistory
 
 
 class Notes:
-    """`with notes as history:` — one at a time, so that the history's order is one that everybody lived through."""
+    """`with notes as history:` — under a lock, so that the history has one order."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._history = ClusterHistory()
         self.counts: Counter[str] = Counter()
-        self.findings: list[str] = []  # what clients found wrong by themselves
+        self.findings: list[str] = []  # problems that the clients found
 
     def __enter__(self) -> ClusterHistory:
         self._lock.acquire()

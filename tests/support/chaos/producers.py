@@ -31,7 +31,7 @@ _COMMON: dict[str, Any] = {
 
 
 class Producing(ChaosClient):
-    """Writes numbered values. An error leaves the outcome open: it may be there, or come yet."""
+    """Writes numbered values. An error leaves the outcome unknown: the write may exist, or appear later."""
 
     topic: str
 
@@ -39,7 +39,7 @@ class Producing(ChaosClient):
         super().__init__(name, seed, notes)
         self._bootstrap = bootstrap
         self._number = 0
-        self._answers: deque[tuple[Write, int | None]] = deque()  # the offset; None: nobody knows
+        self._answers: deque[tuple[Write, int | None]] = deque()  # the offset; None: unknown
         self.lives = 0  # producers so far: each is a writer of its own
 
     @property
@@ -72,7 +72,7 @@ class Producing(ChaosClient):
         self._answers.append((noted, message.offset() if error is None else None))
 
     def take_answers(self) -> None:
-        """Note what became of what was sent."""
+        """Record the outcome of what was sent."""
         while self._answers:
             noted, offset = self._answers.popleft()
             if offset is not None:
@@ -100,7 +100,7 @@ class IdempotentProducer(Producing):
 
 
 class PlainProducer(IdempotentProducer):
-    """Without retries of its own, and without idempotence: what it was told is written is there, at least once."""
+    """Without retries and idempotence: acknowledged writes exist at least once."""
 
     topic = "plain"
     _options: ClassVar[dict[str, Any]] = {"enable.idempotence": False, "retries": 0}
@@ -134,18 +134,18 @@ class TransactionalProducer(Producing):
         self.take_answers()
 
     def finish(self) -> None:
-        """What stands open is ended, so that all can be read."""
+        """End open transactions, so that everything can be read."""
         for _ in range(_ATTEMPTS):
             if self._initialised() is not None:
                 return
-        self.notes.found(f"{self.name} could not end what it had left open")
+        self.notes.found(f"{self.name} could not end its open transaction")
 
     def _next(self) -> str:
         self._transactions += 1
         return f"{self.name}/{self._transactions}"
 
     def _initialised(self) -> Producer | None:
-        """The next one of the same id: it ends what the one before left open, and fences it."""
+        """The next producer with the same id: it aborts what its predecessor left open, and fences it."""
         fresh = self.connect(
             **{
                 "transactional.id": self.name,
@@ -177,7 +177,7 @@ class TransactionalProducer(Producing):
                 self._fence(producer, transaction)
 
     def _fence(self, old: Producer, transaction: str) -> None:
-        """Another process starts under the same id; what the old one writes from then on counts for nothing."""
+        """Another process starts with the same id; later writes of the old one are rejected."""
         writer = self.writer
         fresh = self._initialised()
         if fresh is None:
@@ -192,11 +192,11 @@ class TransactionalProducer(Producing):
         except _BLAMED:
             self.notes.count("transactions fenced")
         else:
-            self.notes.found(f"{writer} was fenced and committed all the same")
+            self.notes.found(f"{writer} was fenced and committed anyway")
         raise KafkaException(KafkaError(KafkaError._FENCED))
 
     def _recovered(self, producer: Producer, transaction: str, error: Exception) -> Producer | None:
-        """The producer to go on with, if this one can."""
+        """The producer to continue with, if this one can."""
         if not isinstance(error, KafkaException) or not error.args[0].txn_requires_abort():
             return None
         try:

@@ -1,4 +1,4 @@
-"""Workers of one queue, over HTTP: jobs are put in, claimed, settled; nobody gets one that another one holds."""
+"""Workers of one queue, over HTTP: jobs are added, claimed and settled; no worker gets a job that another one holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Addresses = Callable[[], list[str]]
 
 
 def ask(address: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """One request. Status 0: there was no answer, so that nobody knows what it did."""
+    """One request. Status 0: no response, so the outcome is unknown."""
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
     try:
         data = None if body is None else json.dumps(body)
@@ -34,22 +34,22 @@ def ask(address: str, method: str, path: str, body: object = None) -> tuple[int,
 
 
 class Jobs:
-    """What became of every job, as all workers together know it. Guarded by the notes."""
+    """The outcome of every job, as known to all workers. The lock of the notes guards it."""
 
     def __init__(self) -> None:
         self.put: set[str] = set()  # acknowledged
         self.asked: set[str] = set()  # … or not
-        self.settled: set[int] = set()  # by number: an ack was answered
+        self.settled: set[int] = set()  # by number: an ack was confirmed
         self.names: dict[int, str] = {}  # of all that were ever claimed
         self.maybe_settled: set[int] = set()  # an ack was sent
 
     def lost(self) -> set[str]:
-        """Jobs that were put in and never came out."""
+        """Jobs that were added and never delivered."""
         return self.put - set(self.names.values())
 
 
 class QueueWorker(ChaosClient):
-    """Puts jobs in and takes some out, each time through any broker."""
+    """Adds and claims jobs, each time through any broker."""
 
     def __init__(self, name: str, seed: int, notes: Notes, addresses: Addresses, jobs: Jobs) -> None:
         super().__init__(name, seed, notes)
@@ -99,7 +99,7 @@ class QueueWorker(ChaosClient):
             if known != name:
                 wrong.append(f"job {number} was {known} and is {name}")
             if name not in self._jobs.asked:
-                wrong.append(f"job {number} is {name}, which nobody put in")
+                wrong.append(f"job {number} is {name}, which nobody added")
             if number in settled:
                 wrong.append(f"job {number} came back after it was settled")
         for one in wrong:

@@ -1,4 +1,4 @@
-"""A simulated etcd as a node's client calls it: in the place of the gRPC stubs."""
+"""A simulated etcd as a node's client calls it: instead of the gRPC stubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an etcd holds and how its calls change it, without any of the rest of it."""
+"""The state of an etcd and how calls change it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EtcdState:
         self._history = [(at, event) for at, event in self._history if at >= self.compacted]
 
     def listen(self, start: bytes, end: bytes, revision: int, listener: Listener) -> Callable[[], None]:
-        """Tell of changes from the revision on. Returns what ends it. Raises LookupError if it is compacted."""
+        """Report changes from the revision on. Returns a function to end it. Raises LookupError if it is compacted."""
         if revision < self.compacted:
             raise LookupError("the history asked for is compacted")
         missed = [event for at, event in self._history if at >= revision and start <= event.kv.key < end]

@@ -24,7 +24,7 @@ class OutOfTime(Exception):
 
 
 class _NoEvents:
-    """In the selector's place. There are no sockets, so to wait is to move the clock."""
+    """Replaces the selector. Without sockets, waiting only moves the clock."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop

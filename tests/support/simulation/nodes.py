@@ -34,7 +34,9 @@ class Node:
         self.name = name
         self.cut_off = False  # from everything shared
         self.skew_ms = 0  # of its clock
-        self.failures: list[BaseException] = []  # what ended its work, crashes apart: the world tells of it
+        self.failures: list[
+            BaseException
+        ] = []  # errors that ended its work, except crashes; the world raises them
         self._trace = trace
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were started
         self.life = Life(self, 1)
@@ -67,7 +69,7 @@ class Node:
             await asyncio.wait(tasks)
 
     def restart(self) -> None:
-        """Its next life. What it kept in memory is gone: the caller opens everything anew."""
+        """Start its next life. Its memory is lost: the caller opens everything again."""
         invariant(not self.life.alive, "only a crashed node is restarted")
         self.life = Life(self, self.life.number + 1)
         self._trace.note(self.life.name, "starts")

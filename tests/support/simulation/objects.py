@@ -18,7 +18,7 @@ _TRIES = 8
 
 
 class SharedObjects:
-    """What is stored, whoever put it."""
+    """The stored objects of all nodes."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

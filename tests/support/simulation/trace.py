@@ -1,4 +1,4 @@
-"""What happened in a simulation, in order. The same seed gives the same trace, or something outside had a say."""
+"""What happened in a simulation, in order. The same seed gives the same trace; a difference means outside influence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing and reading by librdkafka, as Mainstem's Kafka door and Apache Kafka share it."""
+"""A librdkafka client for Mainstem's Kafka door and Apache Kafka."""
 
 from __future__ import annotations
 

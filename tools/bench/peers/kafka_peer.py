@@ -1,4 +1,4 @@
-"""Apache Kafka, one broker that is its own controller, from the folder that KAFKA_HOME names."""
+"""Apache Kafka, one broker that is its own controller, from the folder in KAFKA_HOME."""
 
 from __future__ import annotations
 

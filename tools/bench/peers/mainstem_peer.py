@@ -1,4 +1,4 @@
-"""Mainstem, by its Kafka door."""
+"""Mainstem, through its Kafka door."""
 
 from __future__ import annotations
 

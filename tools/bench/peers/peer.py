@@ -1,4 +1,4 @@
-"""What a peer is: a server of its own in a folder of its own, and a client that writes and reads."""
+"""A peer: a server with its own folder, and a client that writes and reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Peer(abc.ABC):
 
     name: str
     client: str  # which one, and what it is written in
-    durability: str  # what an acknowledgement stands for in these runs
+    durability: str  # what an acknowledgement means in these runs
 
     @abc.abstractmethod
     def start(self, folder: Path) -> contextlib.AbstractContextManager[psutil.Process]:
@@ -40,15 +40,15 @@ class Peer(abc.ABC):
 
     @abc.abstractmethod
     def write_many(self, topic: str, payload: bytes, seconds: float) -> int:
-        """Write as fast as the client goes, many at a time, all acknowledged in the end. Returns how many."""
+        """Write at the full speed of the client, with many in flight and all acknowledged. Returns how many."""
 
     @abc.abstractmethod
     def write_singles(self, topic: str, payload: bytes, seconds: float) -> list[float]:
-        """Write one, wait for its acknowledgement, and again. Returns how long each took."""
+        """Write one at a time and wait for its acknowledgement. Returns the latencies."""
 
     @abc.abstractmethod
     def read(self, topic: str, count: int) -> int:
-        """Read that many from the start. Returns how many there were."""
+        """Read this many from the start. Returns how many arrived."""
 
 
 def free_port() -> int:

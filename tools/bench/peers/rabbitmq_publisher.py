@@ -1,4 +1,4 @@
-"""Publishing to RabbitMQ without waiting for each confirm: the blocking client cannot, the one with callbacks can."""
+"""Publishes to RabbitMQ without waiting for each confirm, which only the asynchronous client supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis Streams, with an append-only file that is synced before every answer."""
+"""Redis Streams, with an append-only file that is synced before every response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same work for every peer, measured from outside."""
+"""The same load for every peer, measured from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks: what doors tell time by, and the clock of a broker that shares its log."""
+"""The clock of a broker that shares its log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["Clock", "LogClock", "SystemClock"]
 class LogClock:
     """The broker's own clock while it agrees with the store's, otherwise the log's.
 
-    A clock that is off would end records, leases and transactions early. The time of the newest commit never does, and
-    the other brokers advance it at least every second."""
+    A wrong clock would end records, leases and transactions early. The time of the newest commit never does, and the
+    other brokers advance it at least every second."""
 
     def __init__(self, own: Clock, log: Log) -> None:
         self._own = own

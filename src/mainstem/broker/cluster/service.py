@@ -1,17 +1,22 @@
-"""The cluster as one broker sees it: who else serves the same log, who does what, and whether it still belongs.
+"""The cluster as one broker sees it: the members, the placement of work, and whether this broker is still a member.
 
-On a log of its own a broker is alone, and does everything. On a shared one it joins once its doors are open, commits
-something at least every second, and expires others it heard nothing of. Silence is measured by one's own monotonic
-clock, and the ledger undoes a wrong guess: an expiry names the last commit its proposer saw.
+On a log of its own a broker does everything. On a shared log it joins once its doors are open, commits something at
+least every second, and expires brokers that are silent for too long. It measures silence with its own monotonic clock;
+the ledger rejects a wrong expiry, because an expiry names the last commit that its proposer saw.
+
+The brokers agree on who does what by rendezvous hashing, without messages: every pair of a thing and a broker has a
+score, and the broker with the highest score does it. When one leaves, only its own things move; when one joins, it
+takes an equal share from each of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol
 
 from mainstem import events, limits
-from mainstem.broker.cluster import placement
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.members import BrokerMember, JoinBroker
@@ -19,13 +24,19 @@ from mainstem.log.log import Log
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.clock import Clock
 
+MEMBER_HEARTBEAT_S = 1.0  # a broker commits at least this often …
+MEMBER_ALONE_HEARTBEAT_S = 15.0  # … and a single one this often: each commit to a bucket is a billed request
+MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to other brokers …
+MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
+MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
+
 _log = events.named("cluster")
 
 _Heard = tuple[int, int]  # epoch and last commit id
 
 
 class Cluster:
-    """Who is there, by what the ledger says. `join` makes this broker a part of it."""
+    """The members according to the ledger. `join` makes this broker one of them."""
 
     def __init__(self, log: Log, clock: Clock, *, zone: str = "", node: str = "local") -> None:
         self._log = log
@@ -34,18 +45,18 @@ class Cluster:
         self._zone = zone
         self._node = node
         self._addresses: tuple[tuple[str, str], ...] = ()
-        self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is the same
-        self._looked = clock.monotonic()  # when others were last looked at
-        # Of whom too little was heard by then to send clients there.
+        self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is unchanged
+        self._looked = clock.monotonic()  # when the others were last checked
+        # Members that are silent for so long that clients should not go there.
         self._suspects: frozenset[int] = frozenset()
         self._beating: asyncio.Task[None] | None = None
-        self._chosen: dict[str, int] = {}  # answers of `chosen`, as long as nobody comes or goes
+        self._chosen: dict[str, int] = {}  # results of `chosen`, valid while the membership is unchanged
         self._chosen_at = -1
         self._changed: list[Callable[[], None]] = []
         self._told_state = -1
-        self._beat_since: float | None = None  # when the heartbeat under way was proposed
+        self._beat_since: float | None = None  # when the heartbeat in flight was proposed
         self._beat_failure: str | None = None  # why the last one was not committed
-        self.clock_off_ms: int | None = None  # against the store's clock; None: not known
+        self.clock_off_ms: int | None = None  # against the store's clock; None: unknown
 
     @property
     def shared(self) -> bool:
@@ -59,16 +70,16 @@ class Cluster:
 
     @property
     def state(self) -> int:
-        """Equal as long as nobody comes or goes."""
+        """A number that changes with the membership."""
         return self._log.ledger.members.digest
 
     @property
     def leaders_state(self) -> int:
-        """Equal as long as every stream has the same leader."""
+        """A number that changes with the leaders of streams."""
         return self.state ^ hash(self._suspects)
 
     def members(self) -> Sequence[BrokerMember]:
-        """Everybody who serves, by number. A broker that has not joined counts itself only if nobody else is there."""
+        """All members, by number. A broker that has not joined counts itself only if it is alone."""
         there = list(self._log.ledger.members)
         return there or [self.here]
 
@@ -78,49 +89,49 @@ class Cluster:
 
     @property
     def refusal(self) -> str | None:
-        """Why this broker writes nothing now, if so: for good, or because the log does not take its heartbeat."""
+        """Why this broker cannot write now, or None: fenced, or its heartbeat is not committed."""
         if self._log.refusal is not None:
             return str(self._log.refusal)
         waited_s = 0.0 if self._beat_since is None else self._clock.monotonic() - self._beat_since
-        if self._beat_failure is None and waited_s > limits.MEMBER_SILENT_S:
-            return f"the log has not taken its heartbeat for {waited_s:.0f} s: see whether the store answers"
+        if self._beat_failure is None and waited_s > MEMBER_SILENT_S:
+            return f"its heartbeat has not been committed for {waited_s:.0f} s: check that the store responds"
         return self._beat_failure
 
-    # Who does what
+    # Placement
 
     def runs_here(self, work: str) -> bool:
-        """Whether a piece of work that one broker is enough for falls to this one."""
+        """Whether this broker does a piece of work that needs only one broker."""
         return self.broker_for(work) == self.broker
 
     def runs_here_on_trusted_clock(self, work: str) -> bool:
-        """The same for work that depends on what time it is."""
+        """The same, for work that depends on the clock."""
         return (self._sharing is None or self._sharing.clock_trusted) and self.runs_here(work)
 
     def take_clock(self, off_ms: int) -> None:
-        """This broker's clock is that far off the store's."""
+        """Store the difference between this broker's clock and the store's."""
         trusted = abs(off_ms) <= limits.CLOCK_SKEW_MS_MAX
         self.clock_off_ms = off_ms
         if self._sharing is not None and trusted != self._sharing.clock_trusted:
-            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="keep the brokers' clocks in step")
+            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="synchronise the brokers' clocks")
             self._sharing.trust_clock(trusted)
 
     def broker_for(self, work: str) -> int:
-        """The broker that a piece of work falls to."""
+        """The broker that does a piece of work."""
         return self._choice(f"work {work}")
 
     def coordinator(self, kind: str, name: str) -> int:
-        """The broker that looks after a group or a transaction."""
+        """The coordinator of a group or a transaction."""
         return self._choice(f"{kind} {name}")
 
     def leader(self, stream: int, zone: str = "") -> int:
-        """The broker that clients had better go to for a stream. Any other serves them as well.
+        """The broker that clients should use for a stream. Any other broker serves them too.
 
-        So it need not be certain that one is gone to send them elsewhere, and they write on two seconds sooner: most
-        of them ask once a second."""
+        So clients can be sent elsewhere before a silent broker is expired, which shortens an interruption by about two
+        seconds: most clients request metadata once a second."""
         if not zone and not self._suspects:
             return self._choice(f"stream {stream}")
         live = [member for member in self.members() if member.broker not in self._suspects]
-        return placement.preferred(f"stream {stream}", live, zone) or self.broker
+        return preferred(f"stream {stream}", live, zone) or self.broker
 
     def _choice(self, thing: str) -> int:
         if not self.shared:
@@ -131,13 +142,18 @@ class Cluster:
         found = self._chosen.get(thing)
         if found is None:
             brokers = [member.broker for member in self.members()]
-            found = self._chosen[thing] = placement.chosen(thing, brokers) or self.broker
+            found = self._chosen[thing] = chosen(thing, brokers) or self.broker
         return found
 
-    # Belonging
+    async def reached(self, position: int, timeout_s: float) -> bool:
+        """Wait until this broker has applied the log up to a position, and shows it to readers; False if that takes
+        too long."""
+        return self._sharing is None or await self._sharing.reached(position, timeout_s)
+
+    # Membership
 
     async def join(self, addresses: Mapping[str, str]) -> None:
-        """Tell the others where clients reach this broker, and stay until `leave`."""
+        """Publish this broker's addresses, and stay a member until `leave`."""
         self._addresses = tuple(sorted(addresses.items()))
         if self._sharing is not None:
             await self._join()
@@ -145,14 +161,14 @@ class Cluster:
             self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
 
     async def leave(self) -> None:
-        """Stop beating. That this broker is gone is told by the log when it closes."""
+        """Stop the heartbeats. Closing the log removes this broker from the members."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
 
     def on_change(self, tell: Callable[[], None]) -> None:
-        """Call it, soon after somebody came or went."""
+        """Register a callback that runs soon after the membership changes."""
         self._changed.append(tell)
 
     def _tell(self) -> None:
@@ -162,7 +178,7 @@ class Cluster:
                 tell()
 
     def silent_s(self, broker: int) -> float:
-        """For how long nothing was heard of a member."""
+        """How long a member has been silent."""
         found = self._heard.get(broker)
         return 0.0 if found is None or broker == self.broker else self._clock.monotonic() - found[1]
 
@@ -180,50 +196,51 @@ class Cluster:
                     self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
-                self._heartbeat_loop()
+                self._heartbeat_committed()
                 self._tell()
             except (BrokerFenced, Stale):
-                await asyncio.sleep(limits.MEMBER_REJOIN_S)
+                await asyncio.sleep(MEMBER_REJOIN_S)
             except MainstemError as error:
                 self._heartbeat_failed(error)
-            await asyncio.sleep(limits.MEMBER_HEARTBEAT_S / 4)
+            await asyncio.sleep(MEMBER_HEARTBEAT_S / 4)
 
     def _beat_every_s(self) -> float:
-        """Nobody misses a broker that is alone. Whoever joins is seen long before it would."""
+        """A lone broker sends heartbeats less often: it sees another one join well before that one would expire it."""
         alone = len(self._log.ledger.members) <= 1
-        return limits.MEMBER_ALONE_HEARTBEAT_S if alone else limits.MEMBER_HEARTBEAT_S
+        return MEMBER_ALONE_HEARTBEAT_S if alone else MEMBER_HEARTBEAT_S
 
-    def _heartbeat_loop(self) -> None:
+    def _heartbeat_committed(self) -> None:
         self._beat_since = None
         if self._beat_failure is not None:
             self._beat_failure = None
             _log.info("heartbeats are committed again")
 
     def _heartbeat_failed(self, error: MainstemError) -> None:
-        """Told once: until it is over there is nothing new to tell."""
+        """Log the failure once, until heartbeats succeed again."""
         self._beat_since = None
         if self._beat_failure is None:
             _log.warning("no heartbeat", error=str(error))
         self._beat_failure = str(error)
 
     async def _rejoin(self, sharing: Sharing) -> None:
-        """Others took this broker for dead: what it proposed since then was refused."""
-        _log.warning("rejoining", message="this broker was expired, or lost sight of the log")
+        """Other brokers expired this one: its proposals since then were rejected."""
+        _log.warning("rejoining", message="this broker was expired, or lost the log")
         await sharing.rejoin()
         await self._join()
         _log.info("rejoined", epoch=self._log.epoch)
 
     async def _expire_silent(self) -> None:
-        for broker, epoch, last in self._silent():
+        for broker, epoch, last in self.silent_members():
             gone = await self._log.propose(ExpireBroker(broker, epoch, last))
             if gone.gone:
                 _log.warning("broker expired", broker=broker, epoch=epoch)
 
-    def _silent(self) -> list[tuple[int, int, int]]:
+    def silent_members(self) -> list[tuple[int, int, int]]:
+        """(broker, epoch, last commit id) of members to expire. Also updates which ones clients should avoid."""
         now = self._clock.monotonic()
         ledger = self._log.ledger
-        if now - self._looked > 2 * limits.MEMBER_HEARTBEAT_S:
-            # This process, or the store, stood still. The others get as much time as if it had begun just now.
+        if now - self._looked > 2 * MEMBER_HEARTBEAT_S:
+            # This process or the store was suspended: restart the silence timers of the others.
             self._heard.clear()
         self._looked = now
         members = {member.broker: member for member in ledger.members if member.broker != self.broker}
@@ -235,19 +252,40 @@ class Cluster:
             known = self._heard.get(broker)
             if known is None or known[0] != heard:
                 self._heard[broker] = (heard, now)
-            elif now - known[1] >= limits.MEMBER_SILENT_S:
+            elif now - known[1] >= MEMBER_SILENT_S:
                 found.append((broker, *heard))
         self._suspect(now)
         return found
 
     def _suspect(self, now: float) -> None:
-        """Whoever is silent while this broker's own commits get through."""
-        speaks = self._sharing is not None and self._sharing.idle_s() < limits.MEMBER_SUSPECT_S
+        """Suspect members that are silent while this broker's own commits succeed."""
+        speaks = self._sharing is not None and self._sharing.idle_s() < MEMBER_SUSPECT_S
         self._suspects = frozenset(
-            broker
-            for broker, (_, since) in self._heard.items()
-            if speaks and now - since >= limits.MEMBER_SUSPECT_S
+            broker for broker, (_, since) in self._heard.items() if speaks and now - since >= MEMBER_SUSPECT_S
         )
 
 
 _CHOICES_KEPT = 100_000
+
+
+class PlacedBroker(Protocol):
+    @property
+    def broker(self) -> int: ...
+
+    @property
+    def zone(self) -> str: ...
+
+
+def score(thing: str, broker: int) -> int:
+    return int.from_bytes(blake2b(f"{broker} {thing}".encode(), digest_size=8).digest(), "little")
+
+
+def chosen(thing: str, brokers: Iterable[int]) -> int | None:
+    """The broker that does it; None if there is none."""
+    return max(brokers, key=lambda broker: (score(thing, broker), broker), default=None)
+
+
+def preferred(thing: str, live: Sequence[PlacedBroker], zone: str = "") -> int | None:
+    """The same, among the brokers of a zone if it has any."""
+    near = [one.broker for one in live if one.zone == zone] if zone else []
+    return chosen(thing, near or [one.broker for one in live])

@@ -1,4 +1,4 @@
-"""How far this machine's clock is off the object store's, which all brokers of a shared log have in common."""
+"""The difference between this machine's clock and the object store's, which all brokers of a shared log use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SECOND_MS = 1_000
 
 
 async def clock_off_ms(store: ObjectStore, clock: Clock, random: Random) -> int:
-    """By how many milliseconds the clock is ahead of the store's, at least; below 0: behind. 0: it may be right.
+    """The milliseconds by which the clock is ahead of the store's, at least; below 0: behind. 0: it may be exact.
 
-    An object is put and the store asked when that was. The answer lies between the moments before and after, and many
-    stores count whole seconds only: what that leaves open counts in the clock's favour."""
+    Puts an object and reads its modification time, which is between the moments before and after. Many stores round to
+    whole seconds: the uncertainty counts in the clock's favour."""
     key = f"{_FOLDER}/{random.token(_TOKEN_BYTES).hex()}"
     before = clock.now_ms()
     await store.put(key, b"")

@@ -1,6 +1,6 @@
-"""Who reads which partition, where the broker decides: pure functions of who subscribes to what.
+"""Assignors: which member reads which partition, as pure functions of the subscriptions.
 
-Each gives every partition of a subscribed topic to exactly one of its subscribers.
+Each one assigns every partition of a subscribed topic to exactly one of its subscribers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 TopicPartition = tuple[bytes, int]  # topic id, partition
 Partitions = frozenset[TopicPartition]
 
-# member → topics it reads, topic → number of partitions, member → what it was given before
+# member → topics it reads, topic → number of partitions, member → its previous partitions
 Assignor = Callable[
     [Mapping[str, frozenset[bytes]], Mapping[bytes, int], Mapping[str, Partitions]], dict[str, Partitions]
 ]
@@ -22,8 +22,8 @@ def assign_ranges(
     partitions: Mapping[bytes, int],
     before: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
-    """Each topic in runs of neighbouring partitions, by member name: topics of one size are cut alike, so
-    equal keys of two topics meet in one member. What was before does not matter."""
+    """Assign each topic in runs of adjacent partitions, by member name. Topics with the same number of partitions are
+    split the same way, so equal keys of two topics go to one member. Previous assignments do not matter."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in readers}
     for topic, count in partitions.items():
         members = sorted(member for member, topics in readers.items() if topic in topics)
@@ -40,7 +40,7 @@ def assign_uniformly(
     partitions: Mapping[bytes, int],
     before: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
-    """As evenly as the subscriptions allow, and as much as possible as it was before."""
+    """Assign as evenly as the subscriptions allow, with as few changes as possible."""
     given, free = _split_kept(readers, partitions, before)
     if len(set(readers.values())) <= 1:
         _level(given, free)
@@ -59,10 +59,10 @@ def _split_kept(
     partitions: Mapping[bytes, int],
     before: Mapping[str, Partitions],
 ) -> tuple[dict[str, set[TopicPartition]], list[TopicPartition]]:
-    """What each member may keep, and what nobody has."""
+    """The partitions that each member keeps, and the unassigned ones."""
     subscribed = frozenset[bytes]().union(*readers.values())
     free = {
-        (topic, number): None  # a dict for its order
+        (topic, number): None  # a dict, because it is ordered
         for topic, count in partitions.items()
         if topic in subscribed
         for number in range(count)
@@ -77,7 +77,7 @@ def _split_kept(
 
 
 def _level(given: dict[str, set[TopicPartition]], free: list[TopicPartition]) -> None:
-    """All read the same: each gets the same number, give or take one, whoever has more keeps the one more."""
+    """All members read the same topics: level their counts to within one; members with more keep the extra one."""
     if not given:
         return
     total = len(free) + sum(map(len, given.values()))
@@ -99,7 +99,7 @@ def _place_each(
     free: Sequence[TopicPartition],
     readers: Mapping[str, frozenset[bytes]],
 ) -> None:
-    """What nobody has goes to the reader of its topic that has least."""
+    """Give each unassigned partition to the reader of its topic with the fewest partitions."""
     heaps: dict[bytes, list[tuple[int, str]]] = {}
     for topic, number in free:
         heap = heaps.get(topic)
@@ -107,7 +107,7 @@ def _place_each(
             heap = heaps[topic] = [(len(given[m]), m) for m, topics in readers.items() if topic in topics]
             heapify(heap)
         load, member = heappop(heap)
-        while load != len(given[member]):  # it was given partitions of another topic meanwhile
+        while load != len(given[member]):  # it got partitions of another topic in the meantime
             heappush(heap, (len(given[member]), member))
             load, member = heappop(heap)
         given[member].add((topic, number))
@@ -115,7 +115,7 @@ def _place_each(
 
 
 def _balance(given: dict[str, set[TopicPartition]], readers: Mapping[str, frozenset[bytes]]) -> None:
-    """Move single partitions until no move makes two members more alike."""
+    """Move single partitions until no move makes the counts of two members more equal."""
     of_topic: dict[bytes, list[str]] = {}
     for member, topics in readers.items():
         for topic in topics:
@@ -125,12 +125,12 @@ def _balance(given: dict[str, set[TopicPartition]], readers: Mapping[str, frozen
         return len(given[member])
 
     moved = True
-    while moved:  # it ends: each move makes the sum of the squared loads smaller
+    while moved:  # terminates: each move lowers the sum of the squared loads
         moved = False
-        least: dict[bytes, str] = {}  # the reader of a topic that has least, until a move
+        least: dict[bytes, str] = {}  # topic → its reader with the fewest partitions; valid until a move
         for member in sorted(given, key=load, reverse=True):
             if load(member) - min(map(len, given.values())) <= 1:
-                break  # nor has anybody after it too much
+                break  # the members after it have no surplus either
             for partition in sorted(given[member]):
                 topic = partition[0]
                 if topic not in least:

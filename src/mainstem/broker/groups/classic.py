@@ -1,16 +1,15 @@
-"""A group whose members assign the partitions among themselves: Kafka's classic protocol.
+"""A group whose members assign the partitions: Kafka's classic protocol.
 
     Empty ──join──▶ PreparingRebalance ──all are in, or time is up──▶ CompletingRebalance
       ▲                  │        ▲                                      │        │
       └─nobody is left───┘        └──a member joins, leaves, is lost─────┘        ▼
                                   └──────────────────────────────────────────── Stable
 
-Every answer to a join goes out at once when the joining ends, and every answer to a sync when the leader's
-assignment is there. Whether members give up their partitions meanwhile (eager) or not (cooperative) is
-between them.
+All join responses are sent when the join phase ends, and all sync responses when the leader's assignment arrives. The
+members decide whether they give up their partitions in the meantime (eager) or not (cooperative).
 
-A group that another broker looked after, or this one before it was started again, begins with the members it had: each
-is asked to join again, may commit what it read until it does, and is waited for a while.
+A group that another broker coordinated before, or this one before a restart, begins with its previous members: each
+must join again, may commit offsets until it does, and the group waits for it for a limited time.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from mainstem import limits
-from mainstem.broker.groups.member import ClassicMember, Join, Joined, JoinedMember, Synced
+from mainstem.broker.groups.member import ClassicMember, CommonProtocols, Join, Joined, JoinedMember, Synced
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.protocols import Protocols
 from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.errors import (
     FencedInstance,
@@ -37,11 +34,13 @@ from mainstem.errors import (
 )
 from mainstem.ledger.group_generations import GroupGeneration
 
+GROUP_EXPECTED_MS = 4_000  # how long a group waits after a start for its earlier members, which ask every 3 s
+
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
 COMPLETING = "CompletingRebalance"
 STABLE = "Stable"
-DEAD = "Dead"  # said of groups that do not exist
+DEAD = "Dead"  # the state of groups that do not exist
 
 
 class ClassicGroup:
@@ -57,7 +56,7 @@ class ClassicGroup:
         before: GroupGeneration | None = None,
         bumped: Callable[[int, tuple[str, ...]], None] = lambda _generation, _members: None,
     ) -> None:
-        """`bumped` hears of every generation and who is in it; `before` is what the last broker heard so."""
+        """`bumped` is called with every generation and its members; `before` is the last recorded generation."""
         self.name = name
         self.state = EMPTY
         self.generation = 0 if before is None else before.generation
@@ -69,32 +68,32 @@ class ClassicGroup:
         self._options = options
         self._new_id = new_id
         self._instances: dict[str, str] = {}  # instance id → member id
-        self._pending: dict[str, Timer] = {}  # ids given to members that have yet to join with them
-        self._protocols = Protocols()
+        self._pending: dict[str, Timer] = {}  # ids of members that must still join with them
+        self._protocols = CommonProtocols()
         self._awaited: set[str] = set()  # members that have not joined again, while preparing
-        self._unsynced: set[str] = (
-            set()
-        )  # members of this generation that have not asked for their assignment
+        self._unsynced: set[str] = set()  # members of this generation that have not sent SyncGroup
         self._phase = timers.timer(self._joining_timed_out)
         self._sync_phase = timers.timer(self._syncing_timed_out)
-        self._gathering = False  # the first members of an empty group are waited for
+        self._gathering = False  # waiting for the first members of an empty group
         self._gathered_ms = 0
         self._gathered_more = False
         self._bumped = bumped
-        self._expected = set(() if before is None else before.members)  # not heard of here yet
+        self._expected = set(
+            () if before is None else before.members
+        )  # previous members that have not joined here yet
         self._expecting = timers.timer(self._expect_no_more)
         if self._expected:
-            self._expecting.start(limits.GROUP_EXPECTED_MS)
+            self._expecting.start(GROUP_EXPECTED_MS)
 
     @property
     def empty(self) -> bool:
-        """Nobody is in it, and nobody is about to be."""
+        """Whether the group has neither members nor pending joins."""
         return not self.members and not self._pending
 
-    # What members ask
+    # Requests of members
 
     def join(self, join: Join) -> asyncio.Future[Joined]:
-        """The answer comes when the joining ends."""
+        """The future resolves when the join phase ends."""
         rejoining = self.members.get(join.member_id) or self._of_instance(join.instance_id)
         self._protocols.check(join, self.protocol_type, rejoining)
         if not join.member_id:
@@ -117,7 +116,7 @@ class ClassicGroup:
         protocol: str | None = None,
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[Synced]:
-        """The answer comes when the leader has said who reads what."""
+        """The future resolves when the leader has sent the assignment."""
         self._check_joined(member_id, generation)
         member = self._current(member_id, instance_id, generation)
         for given, known in ((protocol_type, self.protocol_type), (protocol, self.protocol)):
@@ -139,7 +138,7 @@ class ClassicGroup:
         return future
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Raises RebalanceInProgress when the member has to join again."""
+        """Raises RebalanceInProgress if the member must join again."""
         self._check_joined(member_id, generation)
         member = self._current(member_id, instance_id, generation)
         member.alive()
@@ -163,7 +162,7 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, generation: int, instance_id: str | None, *, transactional: bool = False
     ) -> None:
-        """Whether these may commit offsets: a member of this generation, or anybody while there is none."""
+        """Raise unless the caller may commit offsets: a member of this generation, or any client of an empty group."""
         if generation < 0 and not self.members:
             return
         if generation == self.generation and member_id in self._expected:
@@ -176,7 +175,7 @@ class ClassicGroup:
             raise RebalanceInProgress(self.name)
 
     def close(self, error: MainstemError) -> None:
-        """Answer everybody who waits; nothing happens in the group from here on."""
+        """Fail all waiting requests. The group must not be used afterwards."""
         self._phase.cancel()
         self._sync_phase.cancel()
         self._expecting.cancel()
@@ -186,14 +185,14 @@ class ClassicGroup:
             member.session.cancel()
             member.refuse(error)
 
-    # Members come
+    # Joining
 
     def _join_new(self, join: Join) -> asyncio.Future[Joined]:
         member_id = self._new_id(join.instance_id or join.client_id or "member")
         if join.instance_id in self._instances:
             return self._take_over_instance(join, member_id)
         if len(self.members) + len(self._pending) >= self._options.members_max:
-            raise GroupFull(f"group {self.name!r} has {self._options.members_max} members, the most allowed")
+            raise GroupFull(f"group {self.name!r} has {self._options.members_max} members, the maximum")
         if join.id_required and join.instance_id is None:
             self._pending[member_id] = timer = self._timers.timer(partial(self.leave, member_id))
             timer.start(join.session_ms)
@@ -228,8 +227,8 @@ class ClassicGroup:
 
     def _rejoin(self, member: ClassicMember, join: Join) -> asyncio.Future[Joined]:
         same = member.protocols == join.protocols
-        # A member that repeats itself lost our answer. A leader that does so wants the group rebalanced: it
-        # alone looks at what changed about the topics.
+        # A member that repeats its join lost the response. A leader that repeats it wants a rebalance, because only the
+        # leader watches for changes of topics.
         if same and (self.state == COMPLETING or (self.state == STABLE and member.member_id != self.leader)):
             member.alive()
             return _answered(self._generation_for(member))
@@ -247,7 +246,7 @@ class ClassicGroup:
         self._protocols.add(member)
 
     def _take_over_instance(self, join: Join, member_id: str) -> asyncio.Future[Joined]:
-        """A static member started again: it gets its place and assignment back, and the group goes on."""
+        """A static member restarted: it gets its member slot and assignment back, without a rebalance."""
         invariant(join.instance_id is not None, "a static member has an instance id")
         old = self.members[self._instances[join.instance_id or ""]]
         old.session.cancel()
@@ -267,18 +266,18 @@ class ClassicGroup:
         return future
 
     def _unchanged_for(self, member: ClassicMember, led: str, may_skip: bool) -> Joined:
-        """The running generation for a static member that is back: even as the leader it does not assign."""
+        """The current generation for a static member that rejoined: it does not assign, even as the leader."""
         if member.member_id != self.leader:
             return self._generation_for(member)
         if may_skip:
             return self._generation_for(member, skip_assignment=True)
-        # A client that knows nothing of this is to take itself for a follower: of its old self.
+        # A client without SkipAssignment support must act as a follower, so its old id is named as the leader.
         return Joined(self.generation, self.protocol_type, self.protocol, led, member.member_id)
 
-    # Members go
+    # Leaving
 
     def _remove(self, member: ClassicMember) -> None:
-        """It left, or was not heard of for too long."""
+        """The member left, or its session expired."""
         self._forget(member)
         member.session.cancel()
         member.refuse(UnknownMember(self.name, member.member_id))
@@ -297,7 +296,7 @@ class ClassicGroup:
     # Rebalancing
 
     def _rebalance(self) -> None:
-        """Begin to ask the members in, or see whether all of them are in already."""
+        """Start the join phase, or end it if all members have joined."""
         if self.state != PREPARING:
             self._gathering = self.state == EMPTY
             self.state = PREPARING
@@ -317,7 +316,7 @@ class ClassicGroup:
         self._end_joining_if_complete()
 
     def _rebalance_ms(self) -> int:
-        """As long as the most patient member allows."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_ms for member in self.members.values()), default=0)
 
     def _end_joining_if_complete(self) -> None:
@@ -343,14 +342,14 @@ class ClassicGroup:
         self._end_joining_if_complete()
 
     def _end_joining(self) -> None:
-        """A new generation of those who came. Static members stay as long as their session, come or not."""
+        """Start a generation with the members that joined. Static members stay until their session expires."""
         for member_id in self._awaited.copy():
             member = self.members[member_id]
             if member.instance_id is None:
                 self._forget(member)
                 member.session.cancel()
         if self.members and len(self._awaited) == len(self.members):
-            self._phase.start(self._rebalance_ms())  # nobody came: without a leader there is no generation
+            self._phase.start(self._rebalance_ms())  # no member joined, and a generation needs a leader
             return
         self._phase.cancel()
         self._expecting.cancel()
@@ -373,15 +372,15 @@ class ClassicGroup:
                 member.alive()
 
     def _syncing_timed_out(self) -> None:
-        """Who never asked for its assignment is not there any more."""
+        """Remove members that never requested their assignment."""
         for member_id in sorted(self._unsynced):
-            if member_id in self._unsynced:  # a removal before it may have begun another rebalance
+            if member_id in self._unsynced:  # an earlier removal may have started another rebalance
                 self._remove(self.members[member_id])
 
-    # Waiting and answering
+    # Waiting and responding
 
     def _wait_for_join(self, member: ClassicMember) -> asyncio.Future[Joined]:
-        member.refuse(RebalanceInProgress(self.name))  # an earlier request that this one replaces
+        member.refuse(RebalanceInProgress(self.name))  # this request replaces an earlier one
         member.session.cancel()
         member.joining = future = asyncio.get_running_loop().create_future()
         self._awaited.discard(member.member_id)
@@ -389,7 +388,7 @@ class ClassicGroup:
         return future
 
     def _join_given_up(self, member: ClassicMember, future: asyncio.Future[Joined]) -> None:
-        """The connection went away before the answer: the member has its session's time to come back."""
+        """The connection closed before the response: the member's session timeout starts."""
         if not future.cancelled() or member.joining is not future:
             return
         member.joining = None
@@ -431,10 +430,10 @@ class ClassicGroup:
             skip_assignment,
         )
 
-    # Who is who
+    # Lookups
 
     def _check_joined(self, member_id: str, generation: int) -> None:
-        """Raises RebalanceInProgress for a member of the last generation that has yet to join again here."""
+        """Raises RebalanceInProgress for a member of the last generation that has not joined again here."""
         if generation == self.generation and member_id in self._expected:
             raise RebalanceInProgress(self.name)
 

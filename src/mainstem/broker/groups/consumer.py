@@ -1,12 +1,11 @@
 """A group whose partitions the broker assigns: Kafka's next generation protocol (KIP-848).
 
-Members only send heartbeats. Each may change what the group wants to read, which raises the group's epoch and
-gives a new target; each learns from the answer what it may read and what it has to give up.
+Members only send heartbeats. A heartbeat may change the group's subscription, which raises the group's epoch and leads
+to a new target assignment. The response tells the member which partitions it may read and which to revoke.
 
-What is decided here is to be in the ledger before a member hears of it (`group_persistence.py`). So a group that
-another broker
-looked after, or this one before it was started again, goes on where it was: members notice nothing, and each has a
-whole session to be heard of.
+Every decision is committed to the ledger before a member learns of it (`group_persistence.py`). So a new coordinator,
+or the same one after a restart, continues from ledger state: members notice nothing, and each has a full session
+timeout for its next heartbeat.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.settings import ConsumerSettings
 from mainstem.broker.groups.subscription import matching
 from mainstem.broker.groups.timers import Timer, Timers
+from mainstem.broker.namespaces import split_id
 from mainstem.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -42,15 +42,15 @@ from mainstem.errors import (
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
 from mainstem.ledger.topics import Topics
 
-_WAITING_BEATS = 5  # heartbeats of a member that waits, for one of any other
+_WAITING_BEATS = 5  # a member that waits for partitions sends heartbeats this many times as often
 
 
 class GroupChange(NamedTuple):
-    """What was decided since the ledger was told last."""
+    """The decisions since the last write to the ledger."""
 
     epoch: int
     target_epoch: int
-    members: tuple[ConsumerMemberState, ...]  # new, or others than they were
+    members: tuple[ConsumerMemberState, ...]  # new or changed
     gone: tuple[str, ...]
 
 
@@ -69,10 +69,10 @@ class ConsumerGroup:
         before: StoredGroup | None = None,
         expelled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`settings` are the group's own, `before` is what the last coordinator decided; `expelled` hears of decisions
-        that no heartbeat made."""
+        """`settings` are the group's own; `before` is the state that the last coordinator stored; `expelled` is called
+        after decisions that no heartbeat made."""
         self.name = name
-        self.epoch = 0  # counts changes of what the group wants to read
+        self.epoch = 0  # counts changes of the subscription
         self.target_epoch = 0  # the epoch that the target is for
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Partitions] = {}
@@ -81,14 +81,14 @@ class ConsumerGroup:
         self._topics = topics
         self._own_settings = settings
         self._instances: dict[str, str] = {}
-        self._owners: dict[TopicPartition, str] = {}  # who reads it, or has yet to give it up
+        self._owners: dict[TopicPartition, str] = {}  # the member that reads it, or must still revoke it
         self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
         self._read: frozenset[str] = frozenset()  # names of topics
-        self._sizes: dict[bytes, int] = {}  # id of a topic that is read → how many partitions it has
-        self._topics_seen: int | None = None  # digest of the topics when they were looked at
+        self._sizes: dict[bytes, int] = {}  # id of a subscribed topic → its number of partitions
+        self._topics_seen: int | None = None  # digest of the topics at the last check
         self._expelled = expelled
-        self._touched: dict[str, None] = {}  # members of whom the ledger is to hear; a dict for its order
-        self._told = (0, 0)  # the epochs that the ledger knows
+        self._touched: dict[str, None] = {}  # members to write to the ledger; a dict, because it is ordered
+        self._told = (0, 0)  # the epochs in the ledger
         if before is not None:
             self._go_on(before)
 
@@ -108,18 +108,18 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """What most members ask for."""
+        """The assignor that most members request."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
-    # What members ask
+    # Requests of members
 
     def heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance, GroupFull."""
         if beat.epoch < 0:
             return self._leave(beat)
         if beat.pattern:
-            matching(beat.pattern, ("",))  # refused before anything changes
+            matching(beat.pattern, ("",))  # rejects an invalid pattern before anything changes
         member = self._admit(beat) if beat.epoch == 0 else self._member_of(beat)
         before, known = member.assigned, member.facts
         stale = beat.epoch != member.epoch
@@ -133,8 +133,8 @@ class ConsumerGroup:
             self._touch(member.member_id)
         member.session.start(self._settings().session_ms)
         whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
-        # It is told until it says so too: an answer that came too late is lost on librdkafka, which then asks on as if
-        # it had heard of nothing new.
+        # Repeat the assignment until the member confirms it: librdkafka discards a late response and continues as if it
+        # had received nothing.
         heard = member.assigned == before and member.assigned == member.owned
         assigned = member.assigned if whole or not heard else None
         return ConsumerHeartbeatResult(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
@@ -143,12 +143,12 @@ class ConsumerGroup:
         return ConsumerSettings.of(self._own_settings(), self._options)
 
     def _heartbeat_ms(self, member: ConsumerMember) -> int:
-        """Who waits for others to let go asks more often: that is what most of a rebalance takes."""
+        """A member that waits for partitions of others polls more often, which shortens a rebalance."""
         wait = self._settings().heartbeat_ms
         return max(wait // _WAITING_BEATS, 1) if member.state == UNRELEASED else wait
 
     def remove(self, instance_id: str) -> None:
-        """An administrator has a static member go. Raises UnknownMember."""
+        """Remove a static member on behalf of an administrator. Raises UnknownMember."""
         member_id = self._instances.get(instance_id)
         if member_id is None:
             raise UnknownMember(self.name, "")
@@ -157,7 +157,7 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
     ) -> None:
-        """Whether these may commit offsets: a member at its epoch, or anybody while there is none."""
+        """Raise unless the caller may commit offsets: a member at its epoch, or any client of an empty group."""
         if epoch < 0 and (not self.members or (transactional and not member_id)):
             return
         self.check_epoch(member_id, epoch)
@@ -178,15 +178,15 @@ class ConsumerGroup:
             member.session.cancel()
             member.revocation.cancel()
 
-    # What the ledger hears
+    # Writes to the ledger
 
     @property
     def has_unsaved_changes(self) -> bool:
-        """Whether something was decided that the ledger does not know."""
+        """Whether there are decisions that the ledger does not have."""
         return bool(self._touched) or self._told != (self.epoch, self.target_epoch)
 
     def take_change(self, *, whole: bool) -> GroupChange:
-        """What the ledger is to be told; `whole`: it knows nothing of the group. From here on it counts as told."""
+        """The change to write to the ledger; it then counts as written. `whole`: the ledger lacks the group."""
         names = self.members if whole else self._touched
         change = GroupChange(
             self.epoch,
@@ -215,16 +215,16 @@ class ConsumerGroup:
             member.session.start(self._settings().session_ms)
             if member.state == UNREVOKED:
                 member.revocation.start(member.rebalance_ms)
-        # A target covers every partition of every topic that is read, so it tells how many there were.
+        # A target covers every partition of every subscribed topic, so it gives their previous number.
         for given in self.target.values():
             for topic, number in given:
                 self._sizes[topic] = max(self._sizes.get(topic, 0), number + 1)
         self._look_at_topics()
 
-    # Members come and go
+    # Joining and leaving
 
     def _admit(self, beat: ConsumerHeartbeat) -> ConsumerMember:
-        """A member that joins: new, back after it lost its epoch, or a static one that started again."""
+        """A member that joins: new, fenced before, or a static one that restarted."""
         if beat.instance_id is not None and beat.instance_id in self._instances:
             holder = self.members[self._instances[beat.instance_id]]
             if holder.member_id != beat.member_id:
@@ -234,9 +234,7 @@ class ConsumerGroup:
         member = self.members.get(beat.member_id)
         if member is None:
             if len(self.members) >= self._options.members_max:
-                raise GroupFull(
-                    f"group {self.name!r} has {self._options.members_max} members, the most allowed"
-                )
+                raise GroupFull(f"group {self.name!r} has {self._options.members_max} members, the maximum")
             member = self._add(beat)
             self._raise_epoch()
         if member.epoch == LEFT_FOR_NOW:
@@ -257,7 +255,7 @@ class ConsumerGroup:
         return member
 
     def _timers_of(self, member_id: str) -> tuple[Timer, Timer]:
-        """Of its session, and of what it has to give up."""
+        """The timers of its session and of its revocations."""
         expel = partial(self._expel, member_id)
         return self._timers.timer(expel), self._timers.timer(expel)
 
@@ -267,7 +265,7 @@ class ConsumerGroup:
             self._instances[member.instance_id] = member.member_id
 
     def _replace(self, old: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
-        """The new process of a static member takes over what the old one had."""
+        """The new process of a static member takes over the old one's partitions."""
         held = old.assigned | old.revoking
         old.session.cancel()
         old.revocation.cancel()
@@ -306,7 +304,7 @@ class ConsumerGroup:
         if beat.instance_id is not None and self._instances.get(beat.instance_id) != beat.member_id:
             raise FencedInstance(self.name, beat.instance_id)
         if beat.epoch == LEFT_FOR_NOW and member.instance_id is not None:
-            # It reads nothing any more, so what it was to give up is given up. The rest waits for it.
+            # It has stopped reading, so its revocations are complete. It keeps its other partitions.
             if member.state == UNREVOKED:
                 member.reconcile(
                     self.target.get(member.member_id, frozenset()),
@@ -321,7 +319,7 @@ class ConsumerGroup:
         return ConsumerHeartbeatResult(beat.member_id, beat.epoch, self._settings().heartbeat_ms, None)
 
     def _expel(self, member_id: str) -> None:
-        """It was not heard of, or did not give up its partitions in time."""
+        """Remove a member whose session expired or that did not revoke partitions in time."""
         self._remove(self.members[member_id])
         self._expelled()
 
@@ -336,14 +334,14 @@ class ConsumerGroup:
         self.target.pop(member.member_id, None)
         self._raise_epoch()
 
-    # What the group reads
+    # Subscription and target
 
     def _raise_epoch(self) -> None:
-        self.epoch = self.target_epoch + 1  # several changes before the next target are one
-        self._topics_seen = None  # another subscription: look at the topics again
+        self.epoch = self.target_epoch + 1  # several changes before the next target count as one
+        self._topics_seen = None  # the subscription changed: check the topics again
 
     def _assign(self) -> None:
-        """A new target, if the members, what they want to read or the topics themselves have changed."""
+        """Compute a new target if the members, their subscriptions or the topics have changed."""
         digest = self._topics().digest
         if digest != self._topics_seen:
             found = self._topics_by_pattern()
@@ -368,11 +366,11 @@ class ConsumerGroup:
         self.target, self.target_epoch = dict(target), self.epoch
 
     def _look_at_topics(self) -> dict[bytes, int]:
-        """How many partitions each topic has that somebody reads."""
+        """The number of partitions of each subscribed topic."""
         topics = self._topics()
         patterns = {member.pattern for member in self.members.values() if member.pattern}
-        matched = {pattern: matching(pattern, self._names()) for pattern in patterns}
-        # What did not change stays the same object, which many members hold and are quickly compared by.
+        matched = {pattern: self._matching(pattern) for pattern in patterns}
+        # Unchanged values stay the same object: many members share them, and identity makes comparisons fast.
         self._matched = {
             pattern: before if (before := self._matched.get(pattern)) == now else now
             for pattern, now in matched.items()
@@ -388,7 +386,7 @@ class ConsumerGroup:
         return member.topics | member.found
 
     def _topics_by_pattern(self) -> list[frozenset[str]]:
-        """What the members' patterns found, in the order of the members."""
+        """The topics that each member's pattern matches, in the order of the members."""
         return [member.found for member in self.members.values()]
 
     def _found_by(self, member: ConsumerMember) -> frozenset[str]:
@@ -396,15 +394,20 @@ class ConsumerGroup:
         return matched if member.sees is None else frozenset(filter(member.sees, matched))
 
     def _sees_others(self, member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
-        """Note what its pattern may find. Says whether that is something else than before."""
+        """Store which topics the member's pattern may match. Returns whether that changed."""
         same = beat.rights == member.rights
         member.sees, member.rights = beat.sees, beat.rights
         return not same and self._found_by(member) != member.found
 
-    def _names(self) -> list[str]:
-        return [topic.name for topic in self._topics()]
+    def _matching(self, pattern: str) -> frozenset[str]:
+        """The full names of the topics in the group's namespace whose plain names match."""
+        namespace = split_id(self.name)[0]
+        full_names = {
+            topic.plain_name: topic.name for topic in self._topics() if topic.namespace == namespace
+        }
+        return frozenset(full_names[name] for name in matching(pattern, full_names))
 
 
 def _missed_last_response(member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
-    """It speaks of the epoch before, and owns no more than it may: the answer with the new epoch was lost."""
+    """Whether the response with the new epoch was lost: the member sends its last epoch and owns nothing more."""
     return beat.epoch == member.previous_epoch and beat.owned is not None and beat.owned <= member.assigned

@@ -1,12 +1,12 @@
-"""A member of a group whose partitions the broker assigns (KIP-848), and how it gets from one to the next.
+"""A member of a group whose partitions the broker assigns (KIP-848), and its transitions between assignments.
 
-    Stable ──a new target takes partitions away──▶ Unrevoked ──it says they are given up──┐
+    Stable ──a new target removes partitions─────▶ Unrevoked ──it confirms the revocation─┐
       │ ▲                                                                                 │
       │ └──────────────all of the target is free─────────────┐                            │
       └──────a new target, parts of which others still hold──▶ Unreleased ◀───────────────┘
 
-Its epoch moves to the target's once it holds nothing beyond the target. A partition is handed out only when
-its last holder has given it up, or was expelled.
+Its epoch moves to the target's once it holds nothing beyond the target. A partition is assigned only when its last
+holder has revoked it, or was expelled.
 """
 
 from __future__ import annotations
@@ -15,34 +15,37 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 
 from mainstem import limits
-from mainstem.broker.groups.assignors import Partitions, TopicPartition
+from mainstem.broker.groups.assignors import ASSIGNORS, Partitions, TopicPartition
 from mainstem.broker.groups.timers import Timer
+from mainstem.errors import InvalidInput, TooLarge, UnsupportedAssignor
+
+GROUP_TOPICS_PER_MEMBER_MAX = 10_000  # names in one subscription
 
 STABLE = "Stable"
 UNREVOKED = "Unrevoked"
 UNRELEASED = "Unreleased"
 
-LEFT_FOR_NOW = -2  # the epoch of a static member that is expected back
+LEFT_FOR_NOW = -2  # the epoch of a static member that left temporarily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """What a member reports. None = as before."""
+    """What a member reports. None = unchanged."""
 
     group: str
     member_id: str
-    epoch: int  # 0 = joins, -1 = leaves, -2 = a static member leaves for now
+    epoch: int  # 0 = joins, -1 = leaves, -2 = a static member leaves temporarily
     instance_id: str | None = None
     rack: str | None = None
     rebalance_ms: int | None = None
     topics: frozenset[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: Partitions | None = None  # what it reads
+    owned: Partitions | None = None  # partitions that it reads
     client_id: str = ""
     client_host: str = ""
-    sees: Callable[[str], bool] | None = None  # which topics a pattern finds for it; None = all
-    rights: int = 0  # another number = `sees` may say something else
+    sees: Callable[[str], bool] | None = None  # which topics its pattern may match; None = all
+    rights: int = 0  # changes when `sees` may give other results
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class ConsumerHeartbeatResult:
     member_id: str
     epoch: int
     heartbeat_ms: int
-    assigned: Partitions | None  # None = as before
+    assigned: Partitions | None  # None = unchanged
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +63,7 @@ class ConsumerMember:
     client_id: str
     client_host: str
     session: Timer
-    revocation: Timer  # runs while the member has partitions to give up
+    revocation: Timer  # runs while the member has partitions to revoke
     rebalance_ms: int = 0
     rack: str | None = None
     topics: frozenset[str] = frozenset()
@@ -71,15 +74,15 @@ class ConsumerMember:
     state: str = STABLE
     assigned: Partitions = frozenset()
     revoking: Partitions = frozenset()
-    owned: Partitions | None = None  # what it said last that it reads
-    sees: Callable[[str], bool] | None = None  # as its last heartbeat said
+    owned: Partitions | None = None  # as last reported
+    sees: Callable[[str], bool] | None = None  # from its last heartbeat
     rights: int = 0
-    found: frozenset[str] = frozenset()  # topics, by its pattern
+    found: frozenset[str] = frozenset()  # topics that its pattern matches
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """All that another coordinator would have to know. Cheap to compare with what it was: what did not change is
-        the same object."""
+        """The state that another coordinator would need. Cheap to compare with an earlier one: unchanged values are the
+        same objects."""
         return (
             self.epoch,
             self.previous_epoch,
@@ -95,7 +98,7 @@ class ConsumerMember:
         )
 
     def take_in(self, beat: ConsumerHeartbeat) -> bool:
-        """Note what it reports. Says whether what it wants to read, or how, has changed."""
+        """Store what it reports. Returns whether its subscription or assignor changed."""
         wanted = (self.topics, self.pattern, self.assignor)
         self.client_id, self.client_host = beat.client_id, beat.client_host
         if beat.rebalance_ms is not None:
@@ -119,7 +122,7 @@ class ConsumerMember:
         owned: Partitions | None,
         owners: MutableMapping[TopicPartition, str],
     ) -> None:
-        """Go as far towards the target as this member and the owners of its partitions allow."""
+        """Move towards the target as far as this member and the owners of its partitions allow."""
         if self.state == STABLE and self.epoch == target_epoch:
             return
         if self.state == UNREVOKED:
@@ -156,5 +159,42 @@ class ConsumerMember:
 
 
 def _holds(owned: Partitions | None, partitions: Partitions) -> bool:
-    """A member that does not say what it owns still owns it."""
+    """Whether the member may still own these partitions. None means unchanged."""
     return owned is None or bool(owned & partitions)
+
+
+def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
+    """Raises InvalidInput, UnsupportedAssignor."""
+    if beat.epoch < LEFT_FOR_NOW:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if beat.epoch != 0 and not beat.member_id:
+        raise InvalidInput("a member of a group says its id")
+    if beat.instance_id == "" or beat.rack == "":
+        raise InvalidInput("an instance id or a rack, if given, is not empty")
+    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
+        raise InvalidInput("only a member with an instance id can leave for now")
+    if beat.epoch == 0:
+        if beat.rebalance_ms is None or beat.rebalance_ms < 0:
+            raise InvalidInput("a member that joins says how long a rebalance may take")
+        if beat.topics is None and beat.pattern is None:
+            raise InvalidInput("a member that joins says which topics it reads")
+        if beat.owned:
+            raise InvalidInput("a member that joins owns no partitions yet")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")
+    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(f"there is no assignor {beat.assignor!r}: use {' or '.join(ASSIGNORS)}")
+
+
+def check_share_heartbeat(beat: ConsumerHeartbeat) -> None:
+    """Raises InvalidInput, TooLarge."""
+    if beat.epoch < -1:
+        raise InvalidInput(f"{beat.epoch} is no member epoch")
+    if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
+        raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
+    if beat.rack == "":
+        raise InvalidInput("a rack, if given, is not empty")
+    if beat.epoch == 0 and not beat.topics:
+        raise InvalidInput("a member that joins says which topics it reads")
+    if beat.topics is not None and len(beat.topics) > GROUP_TOPICS_PER_MEMBER_MAX:
+        raise TooLarge(f"a member reads at most {GROUP_TOPICS_PER_MEMBER_MAX} topics by name")

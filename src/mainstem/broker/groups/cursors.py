@@ -1,6 +1,6 @@
-"""Cursors the broker keeps for readers that have no group of their own."""
+"""Cursors of the broker for readers without a group."""
 
 from __future__ import annotations
 
-# One a topic. Whoever reads through it, by the text door or embedded, takes turns with the others.
+# One per topic. All readers that use it, through the text door or embedded, share its position.
 SHARED_CURSOR = "mainstem:shared"

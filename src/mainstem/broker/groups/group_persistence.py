@@ -1,7 +1,7 @@
-"""Keeping a group in the ledger: what was decided is there before any member hears of it.
+"""Stores a group in the ledger: decisions are committed before any member learns of them.
 
-One command at a time is on its way for a group, and carries all that was decided since the one before: a rebalance of
-many members takes few commits, and a heartbeat that changes nothing takes none.
+One command per group is in flight at a time, and carries all decisions since the previous one. So a rebalance of many
+members takes few commits, and a heartbeat that changes nothing takes none.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _log = logging.getLogger("mainstem.groups")
 
 
 class GroupPersistence:
-    """Of one group. Once `lost` is called its group is over: what the ledger says is to be gone on with.
+    """Persistence of one group. Once `lost` is called, the group is discarded: continue from ledger state.
 
-    Where others write to the log, a group that they may have looked after is to be taken over first: from then on
-    nothing that they decide counts, and all that they decided before is known."""
+    On a shared log, a group that another broker may have coordinated is taken over first: from then on the other
+    broker's changes are rejected, and all its earlier changes are known."""
 
     def __init__(
         self, log: Log, group: ConsumerGroup, revision: int, lost: Callable[[GroupPersistence], None]
     ) -> None:
         self.group = group
-        self.revision = revision  # of what the ledger holds; 0 = nothing
+        self.revision = revision  # of the group in the ledger; 0 = not in the ledger
         self.taken_over = log.sharing is None or not revision
         self._log = log
         self._lost = lost
         self._over = False
-        self._unkept_epoch: int | None = None  # of the group, when it took too much room to be kept
+        self._unkept_epoch: int | None = None  # the group's epoch when it was too large to store
         self._writing: asyncio.Task[None] | None = None
 
     @property
     def writing(self) -> asyncio.Task[None] | None:
-        """A command on its way: what the ledger holds may be newer than `revision`."""
+        """The command in flight, if any: the ledger may be newer than `revision`."""
         return self._writing
 
     async def settle(self) -> None:
-        """Returns once all that was decided so far is in the ledger. Raises what kept it from getting there;
-        GroupOvertaken: another broker decided something first."""
+        """Return once all decisions so far are in the ledger. Raises the error that prevented it; GroupOvertaken:
+        another broker changed the group first."""
         for _ in range((self._writing is not None) + self._unwritten):
             self.begin()
             if self._over:
@@ -58,7 +58,7 @@ class GroupPersistence:
                 await asyncio.shield(self._writing)
 
     def begin(self) -> None:
-        """Have it written without waiting; after what is on its way already."""
+        """Start a write without waiting, after the one in flight."""
         if self._writing is None and self._unwritten and not self._over:
             self._writing = asyncio.get_running_loop().create_task(self._write(), name="mainstem-group")
             self._writing.add_done_callback(self._written)
@@ -83,9 +83,9 @@ class GroupPersistence:
         self.taken_over = True
         self._unkept_epoch = None
         if not kept.revision and not self.group.empty:
-            # Its members will be strangers to the next broker. The next rebalance may make it smaller.
+            # The next coordinator will not recognise its members. The next rebalance may make the group smaller.
             self._unkept_epoch = change.epoch
-            _log.warning("a group takes too much room to be kept", extra={"group": self.group.name})
+            _log.warning("group too large to persist", extra={"group": self.group.name})
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writing = None
@@ -93,11 +93,11 @@ class GroupPersistence:
             return
         error = task.exception()
         if error is None:
-            self.begin()  # what nobody waits for is written as well
+            self.begin()  # also write changes that no request waits for
             return
         self._over = True
         if not isinstance(error, MainstemError):
-            _log.error("a group was not kept", exc_info=error, extra={"group": self.group.name})
+            _log.error("group not persisted", exc_info=error, extra={"group": self.group.name})
         elif not isinstance(error, GroupOvertaken):
-            _log.warning("a group was not kept", extra={"group": self.group.name, "error": str(error)})
+            _log.warning("group not persisted", extra={"group": self.group.name, "error": str(error)})
         self._lost(self)

@@ -1,6 +1,6 @@
-"""How far those who follow the log are behind it, as metrics: consumer groups and the lake.
+"""Lag metrics of consumer groups and the lake.
 
-Their number is bounded and so is what they cost, whatever there is: a scrape runs on the event loop."""
+The number of series and their cost are bounded, because a scrape runs on the event loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from itertools import islice
 from mainstem import limits
 from mainstem.broker.groups.offsets import OWN_PREFIX
 from mainstem.broker.groups.service import Groups
-from mainstem.broker.tables.lake import Lake
+from mainstem.broker.namespaces import shown_id
 from mainstem.log.log import Log
 from mainstem.metrics import Metric, one
+from mainstem.tables.lake import Lake
+
+GROUPS_MEASURED_MAX = 200  # consumer groups whose members and lag are published as metrics
+GROUP_CURSORS_MEASURED_MAX = 10_000  # cursors of these groups that a scrape reads
 
 
 def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
-    """Groups that have members come first, then as many others as there is room for."""
+    """Groups with members first, then others up to the limit."""
     members = groups.members()
     names = groups.offsets.names()
     everybody = [*members, *names, *log.ledger.shares.groups()]
-    shown = list(islice(_reported_groups(groups, everybody), limits.GROUPS_MEASURED_MAX))
+    shown = list(islice(_reported_groups(groups, everybody), GROUPS_MEASURED_MAX))
     yield one(
         "mainstem_groups",
         "gauge",
@@ -33,14 +37,14 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
 
 
 def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
-    """Each once: those that this broker looks after. Cursors of our own programs are nobody's group."""
+    """Each group once, only those that this broker coordinates, without the broker's own cursors."""
     for name in dict.fromkeys(names):
         if not name.startswith(OWN_PREFIX) and groups.coordinates(name):
             yield name
 
 
 def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    left = limits.GROUP_CURSORS_MEASURED_MAX
+    left = GROUP_CURSORS_MEASURED_MAX
     for name in names:
         cursors, shares = log.ledger.cursors.of_group(name), log.ledger.shares.of_group(name)
         left -= len(cursors) + len(shares)
@@ -54,13 +58,13 @@ def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _by_group(name: str, help: str, values: Iterable[tuple[str, int]]) -> Metric:
-    samples = tuple(((("group", group),), float(value)) for group, value in values)
-    help = f"{help} Of at most {limits.GROUPS_MEASURED_MAX} groups, those with members first."
+    samples = tuple(((("group", shown_id(group)),), float(value)) for group, value in values)
+    help = f"{help} Of at most {GROUPS_MEASURED_MAX} groups, those with members first."
     return Metric(f"mainstem_group_{name}", "gauge", help, samples)
 
 
 def lake_metrics(lake: Lake) -> Iterator[Metric]:
-    """How far the Parquet files and the tables are behind, of the topics that are the furthest behind."""
+    """The lag of Parquet files and tables, for the topics with the largest lag."""
     lags = lake.lags()
     yield one(
         "mainstem_lake_lag_records",

@@ -1,13 +1,15 @@
-"""A member of a group whose members assign the partitions among themselves (the classic protocol)."""
+"""A member of a classic group."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mainstem.broker.groups.timers import Timer
-from mainstem.errors import MainstemError
+from mainstem.errors import InconsistentProtocol, MainstemError, invariant
 
 T = TypeVar("T")
 
@@ -16,7 +18,7 @@ Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """What a member says when it joins."""
+    """A member's join request."""
 
     group: str
     protocol_type: str
@@ -27,8 +29,8 @@ class Join:
     instance_id: str | None = None  # of a static member
     client_id: str = ""
     client_host: str = ""
-    id_required: bool = True  # a new member without instance id has to join again with the id it is given
-    may_skip_assignment: bool = True  # the client knows that a leader need not assign
+    id_required: bool = True  # a new member without an instance id must join again with its assigned id
+    may_skip_assignment: bool = True  # the client supports SkipAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class ClassicMember:
     session_ms: int
     rebalance_ms: int
     protocols: Protocols
-    session: Timer  # stands still while the member waits for an answer of ours
+    session: Timer  # paused while the member waits for a response
     assignment: bytes = b""
     joining: asyncio.Future[Joined] | None = None
     syncing: asyncio.Future[Synced] | None = None
@@ -79,7 +81,7 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def alive(self) -> None:
-        """It was heard of just now."""
+        """Restart the session timeout: a request of the member arrived."""
         if self.joining is None and self.syncing is None:
             self.session.start(self.session_ms)
 
@@ -92,15 +94,58 @@ class ClassicMember:
         _answer(future, answer)
 
     def refuse(self, error: MainstemError) -> None:
-        """Answer whatever it waits for with an error."""
+        """Fail its waiting requests."""
         self.answer_join(error)
         self.answer_sync(error)
 
 
 def _answer(future: asyncio.Future[T] | None, answer: T | MainstemError) -> None:
-    if future is None or future.done():  # done = its connection is gone
+    if future is None or future.done():  # done: its connection closed
         return
     if isinstance(answer, MainstemError):
         future.set_exception(answer)
     else:
         future.set_result(answer)
+
+
+class CommonProtocols:
+    """Which protocols all members of a classic group support, kept as members come and go."""
+
+    def __init__(self) -> None:
+        self._members = 0
+        self._supported: Counter[str] = Counter()
+
+    def add(self, member: ClassicMember) -> None:
+        self._members += 1
+        self._supported.update({name for name, _ in member.protocols})
+
+    def remove(self, member: ClassicMember) -> None:
+        self._members -= 1
+        self._supported.subtract({name for name, _ in member.protocols})
+        self._supported = +self._supported
+
+    def check(self, join: Join, group_type: str | None, rejoining: ClassicMember | None) -> None:
+        """Raises InconsistentProtocol unless all members, this one included, have a protocol in common."""
+        if not join.protocol_type or not join.protocols:
+            raise InconsistentProtocol("a member names its protocol type and at least one protocol")
+        others = self._members - (rejoining is not None)
+        if not others:
+            return
+        if join.protocol_type != group_type:
+            raise InconsistentProtocol(
+                f"group {join.group!r} is of type {group_type!r}, not {join.protocol_type!r}"
+            )
+        for name, _ in join.protocols:
+            own = rejoining is not None and rejoining.supports(name)
+            if self._supported[name] - own == others:
+                return
+        raise InconsistentProtocol(f"the members of group {join.group!r} know none of the protocols offered")
+
+    def select(self, members: Iterable[ClassicMember]) -> str:
+        """What most members prefer among the protocols that all know."""
+        votes: Counter[str] = Counter()
+        for member in members:
+            known = (name for name, _ in member.protocols if self._supported[name] == self._members)
+            votes[next(known)] += 1
+        invariant(votes, "a protocol is selected by members")
+        return votes.most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""Members of a group whose partitions the broker assigns, as the ledger keeps them."""
+"""Members of a group whose partitions the broker assignsin the form of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far groups have read: committed offsets, by topic and partition as clients name them."""
+"""Committed offsets of groups, by topic and partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainstem.log.log import Log
 
 __all__ = ["OWN_PREFIX", "CommittedOffsets", "Cursor", "OffsetToCommit"]
 
-OWN_PREFIX = "mainstem:"  # of cursors that are no group's: nobody joins them, and they never expire
+OWN_PREFIX = "mainstem:"  # of the broker's own cursors: clients cannot join them, and they never expire
 
 
 class OffsetToCommit(NamedTuple):
@@ -36,18 +36,18 @@ class CommittedOffsets:
         self._log = log
 
     def groups(self) -> list[str]:
-        """That have committed something."""
+        """Groups that have committed offsets."""
         return self._log.ledger.cursors.groups()
 
     def names(self) -> list[str]:
-        """The same in no order, which is much faster."""
+        """The same groups, unordered, which is much faster."""
         return self._log.ledger.cursors.names()
 
     def exists(self, group: str) -> bool:
         return self._log.ledger.cursors.has(group)
 
     def of_group(self, group: str) -> dict[str, dict[int, Cursor]]:
-        """All that a group has committed, by topic and partition."""
+        """All committed offsets of a group, by topic and partition."""
         topics = self._log.ledger.topics
         found: dict[str, dict[int, Cursor]] = {}
         numbers: dict[str, dict[int, int]] = {}  # topic → stream → partition
@@ -63,9 +63,9 @@ class CommittedOffsets:
     async def commit(
         self, group: str, offsets: Sequence[OffsetToCommit], *, member: str = "", epoch: int = -1
     ) -> list[MainstemError | None]:
-        """Store the offsets that can be, all at once. Says for each what is wrong with it, if anything.
+        """Store the valid offsets in one commit. Returns one error or None per offset.
 
-        `member`, at its `epoch`, is of a group that the broker assigns to. Raises UnknownMember, StaleMemberEpoch."""
+        `member` and `epoch` are for groups with broker-side assignment. Raises UnknownMember, StaleMemberEpoch."""
         while True:
             outcomes: list[MainstemError | None] = []
             rows = []
@@ -82,14 +82,14 @@ class CommittedOffsets:
                 await self._log.propose(CommitOffsets(group, tuple(rows), tuple(epochs), member, epoch))
                 return outcomes
             except StreamNotFound:
-                continue  # a topic was deleted meanwhile: look again which
+                continue  # a topic was deleted in the meantime: check again
 
     async def delete(self, group: str, streams: Sequence[int] = ()) -> None:
-        """Forget offsets; no streams = all of the group. Raises GroupNotFound."""
+        """Delete offsets; no streams = all offsets of the group. Raises GroupNotFound."""
         await self._log.propose(DeleteOffsets(group, tuple(streams)))
 
     async def expire(self, group: str, before_ms: int) -> int:
-        """Forget what was committed before then. Returns how many."""
+        """Delete offsets that were committed before `before_ms`. Returns their number."""
         cursors = self._log.ledger.cursors.of_group(group)
         old = tuple(stream for stream, cursor in cursors.items() if cursor.time_ms < before_ms)
         if not old:
@@ -105,9 +105,9 @@ class CommittedOffsets:
         return stream_of(found, partition)
 
     def committable(self, offset: OffsetToCommit) -> int | MainstemError:
-        """The stream an offset is of, or why it cannot be committed."""
+        """The stream of an offset, or why it cannot be committed."""
         if not 0 <= offset.offset <= limits.OFFSET_MAX:
-            return InvalidInput(f"{offset.offset} is no offset to commit")
+            return InvalidInput(f"{offset.offset} is not an offset that can be committed")
         if len(offset.metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
             return OffsetMetadataTooLarge(
                 f"the metadata of an offset has at most {limits.CURSOR_METADATA_BYTES_MAX} bytes"

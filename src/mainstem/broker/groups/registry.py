@@ -1,4 +1,4 @@
-"""The groups that this broker knows, each by its name: all that it looks after and somebody is in."""
+"""The groups with members that this broker coordinates, by name."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 class GroupRegistry:
-    """Groups that the broker assigns to are the ledger's before they are anybody's; they are here to be quick, and are
-    fetched from there when another broker looked after them last, or this one before it was started again."""
+    """Groups with broker-side assignment are stored in the ledger, and cached here. They are loaded from the ledger
+    when another broker coordinated them before, or after a restart."""
 
     def __init__(
         self, log: Log, timers: Timers, options: GroupOptions, coordinates: Callable[[str], bool]
@@ -30,31 +30,31 @@ class GroupRegistry:
         self._options = options
         self._coordinates = coordinates
         self._groups: dict[str, Group] = {}
-        self._keepers: dict[str, GroupPersistence] = {}  # of groups that the broker assigns to
+        self._keepers: dict[str, GroupPersistence] = {}  # of groups with broker-side assignment
         self._open = False
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
 
     def get(self, name: str) -> Group | None:
-        """A group that has members, or had some lately. Before `open` nobody has: there is no way in."""
+        """A group that has members, or had some recently. Before `open` there are none."""
         keeper = self._keepers.get(name)
         if keeper is not None and keeper.writing is not None:
             return keeper.group
         revision = self._log.ledger.consumer_groups.revision(name)
         if keeper is not None and keeper.revision != revision:
-            self.drop(name)  # another broker decided something
+            self.drop(name)  # another broker changed the group
         group = self._groups.get(name)
         if revision and (group is None or group.empty) and self._open and self._coordinates(name):
             return self.new_consumers(name).group
         return group
 
     def keeper(self, name: str) -> GroupPersistence:
-        """Of a group that the broker assigns to, and that was got before."""
+        """The persistence of a group with broker-side assignment, which `get` has returned before."""
         return self._keepers[name]
 
     def new_consumers(self, name: str) -> GroupPersistence:
-        """A group that the broker assigns to: as the ledger knows it, or one without members. Raises GroupFull."""
+        """A group with broker-side assignment: from the ledger, or one without members. Raises GroupFull."""
         before = self._log.ledger.consumer_groups.get(name)
         group = ConsumerGroup(
             name,
@@ -71,12 +71,12 @@ class GroupRegistry:
         return keeper
 
     def put(self, group: Group) -> None:
-        """In place of the one of its name. Raises GroupFull."""
+        """Add a group, or replace the one with its name. Raises GroupFull."""
         if group.name not in self._groups and len(self._groups) >= self._options.groups_max:
             for name in [name for name, known in self._groups.items() if known.empty]:
                 self.drop(name)
             if len(self._groups) >= self._options.groups_max:
-                raise GroupFull(f"there are {self._options.groups_max} groups, the most there may be")
+                raise GroupFull(f"there are {self._options.groups_max} groups, the maximum")
         self.drop(group.name)
         self._groups[group.name] = group
 
@@ -87,22 +87,22 @@ class GroupRegistry:
             _end(group, NotCoordinator(name))
 
     def open(self) -> None:
-        """Members may come, and those that were there before may come back."""
+        """Accept members, including those from before a restart."""
         self._open = True
         self.take_over()
 
     def take_over(self) -> None:
-        """Know every group that this broker looks after, and no other: who does not come back has to be missed."""
+        """Load every group that this broker coordinates, so that missing members expire; drop the others."""
         for name in [name for name in self._groups if not self._coordinates(name)]:
             self.drop(name)
         for name in self._log.ledger.consumer_groups.names():
             try:
                 self.get(name)
             except GroupFull:
-                return  # the others are taken over when somebody asks for them
+                return  # the others are loaded on request
 
     async def close(self, error: MainstemError) -> None:
-        """Answer everybody who waits for others. What was decided is in the ledger then."""
+        """Fail all waiting requests. All decisions are in the ledger then."""
         self._open = False
         for group in self._groups.values():
             _end(group, error)
@@ -110,7 +110,7 @@ class GroupRegistry:
         await asyncio.gather(*writing, return_exceptions=True)
 
     def _lost(self, keeper: GroupPersistence) -> None:
-        """What was decided here last is not in the ledger: go on with what is."""
+        """The last decisions here are not in the ledger: continue from ledger state."""
         name = keeper.group.name
         if self._keepers.get(name) is keeper:
             self.drop(name)
@@ -121,7 +121,7 @@ class GroupRegistry:
 
 
 def _end(group: Group, error: MainstemError) -> None:
-    """Nothing happens in it from here on."""
+    """Close the group."""
     if isinstance(group, ClassicGroup):
         group.close(error)
     elif isinstance(group, ConsumerGroup):

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, who reads which partition, and how far they are."""
+"""Consumer groups: members, assignments and committed offsets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from uuid import UUID
 from mainstem import limits
 from mainstem.broker.groups.classic import EMPTY, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
-from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.consumer_member import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    check_consumer_heartbeat,
+    check_share_heartbeat,
+)
 from mainstem.broker.groups.group_persistence import GroupPersistence
-from mainstem.broker.groups.heartbeat_checks import check_consumer_heartbeat, check_share_heartbeat
 from mainstem.broker.groups.member import Join, Joined, Synced
 from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.registry import Group, GroupRegistry
 from mainstem.broker.groups.subscription import subscribed_topics
 from mainstem.broker.groups.timers import Timers
+from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.share.group import ShareGroup
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import (
@@ -49,13 +54,18 @@ from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
+GROUP_PROTOCOLS_PER_MEMBER_MAX = 64
+GROUP_MEMBER_BYTES_MAX = 1 * limits.MIB  # of a member's metadata, and of its assignment
+OFFSETS_EXPIRY_EVERY_MS = 600_000
+OFFSETS_EXPIRY_GRACE_MS = 600_000  # after a start, so that members rejoin before their group counts as empty
+
 _log = logging.getLogger("mainstem.groups")
 
 T = TypeVar("T")
 
-_UNKNOWN = "Unknown"  # of a group that another broker looks after
-_LOOKS_MAX = 8  # at a group for one heartbeat, which others may change meanwhile
-_SWEPT_AT_ONCE = 1_000  # groups looked at before others have their turn
+_UNKNOWN = "Unknown"  # the state of a group that another broker coordinates
+_LOOKS_MAX = 8  # attempts of one heartbeat, if other brokers change the group in between
+_SWEPT_AT_ONCE = 1_000  # groups checked before other tasks may run
 
 
 class ListedGroup(NamedTuple):
@@ -74,10 +84,10 @@ class GroupPeers(Protocol):
 
 
 class Groups:
-    """Membership lives here; committed offsets are the ledger's, and so is who is in a group.
+    """Manages members. Committed offsets and group membership are stored in the ledger.
 
-    After a start members of classic groups are asked to join again. Groups that the broker assigns to go on as if
-    nothing had happened: they are the ledger's before they are anybody's, and are kept here to be quick."""
+    After a restart, members of classic groups must join again. Groups with broker-side assignment continue from ledger
+    state."""
 
     def __init__(
         self,
@@ -95,20 +105,20 @@ class Groups:
         self._random = random or SystemRandom()
         self._peers = peers  # None: this broker coordinates every group
         self._known = GroupRegistry(log, self.timers, self._options, self.coordinates)
-        self._occupied_ms: dict[str, int] = {}  # when a sweep last found members in a group
+        self._occupied_ms: dict[str, int] = {}  # group → when a sweep last found members in it
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()  # the ledger who is in a group
+        self._telling: set[asyncio.Task[None]] = set()  # writes of generations in flight
         self._closed = False
 
     def start(self) -> None:
-        """Let time pass: sessions and offsets expire from here on. Members of before may come back."""
+        """Start the timers: sessions and offsets expire from now on. Members from before a restart may rejoin."""
         self.timers.start()
-        self._expiry.start(limits.OFFSETS_EXPIRY_GRACE_MS)
+        self._expiry.start(OFFSETS_EXPIRY_GRACE_MS)
         self._known.open()
 
     async def stop(self) -> None:
-        """Answer everybody who waits for others."""
+        """Fail all waiting requests."""
         self._closed = True
         self.timers.stop()
         closing = Closed("the broker is stopping: find the group's coordinator again")
@@ -119,25 +129,25 @@ class Groups:
         await asyncio.gather(*self._telling)
 
     def hand_over(self) -> None:
-        """Brokers came or went: groups that another one looks after now are forgotten, and their members told. Those
-        that are looked after here from now on are gone on with."""
+        """Brokers joined or left: drop groups that another broker coordinates now, and tell their members. Continue
+        groups that this broker coordinates now from ledger state."""
         self._known.take_over()
 
-    # Members that assign among themselves
+    # Classic groups
 
     async def join(self, join: Join) -> Joined:
-        """Enter a group, or its next generation: answers once all its members are in."""
+        """Join a group or its next generation. Returns once all its members have joined."""
         self._check_open(join.group)
         bounds = self._options
         if not bounds.session_ms_min <= join.session_ms <= bounds.session_ms_max:
             raise InvalidSessionTimeout(
-                f"a session of {join.session_ms} ms: {bounds.session_ms_min} to {bounds.session_ms_max}"
-                " ms are allowed"
+                f"a session timeout of {join.session_ms} ms is outside the allowed {bounds.session_ms_min} to "
+                f"{bounds.session_ms_max} ms"
             )
-        if len(join.protocols) > limits.GROUP_PROTOCOLS_PER_MEMBER_MAX:
-            raise TooLarge(f"at most {limits.GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols a member are allowed")
-        if sum(len(metadata) for _, metadata in join.protocols) > limits.GROUP_MEMBER_BYTES_MAX:
-            raise TooLarge(f"the metadata of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        if len(join.protocols) > GROUP_PROTOCOLS_PER_MEMBER_MAX:
+            raise TooLarge(f"a member sends at most {GROUP_PROTOCOLS_PER_MEMBER_MAX} protocols")
+        if sum(len(metadata) for _, metadata in join.protocols) > GROUP_MEMBER_BYTES_MAX:
+            raise TooLarge(f"the metadata of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
         rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
         rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
         group = self._classic_to_join(join.group, join.member_id)
@@ -154,9 +164,9 @@ class Groups:
         protocol: str | None = None,
         assignments: Mapping[str, bytes],
     ) -> Synced:
-        """A member's assignment, once the leader has given all of them here."""
-        if any(len(part) > limits.GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
-            raise TooLarge(f"the assignment of a member has at most {limits.GROUP_MEMBER_BYTES_MAX} bytes")
+        """A member's assignment, once the leader has sent all of them."""
+        if any(len(part) > GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
+            raise TooLarge(f"the assignment of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
         return await self._classic(group, member_id).sync(
             member_id,
             generation,
@@ -167,16 +177,16 @@ class Groups:
         )
 
     def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Raises RebalanceInProgress when the member has to join again."""
+        """Raises RebalanceInProgress if the member must join again."""
         self._classic(group, member_id).heartbeat(member_id, generation, instance_id)
 
     def leave(self, group: str, member_id: str, instance_id: str | None = None) -> None:
         self._classic(group, member_id).leave(member_id, instance_id)
 
-    # Members that the broker assigns to
+    # Groups with broker-side assignment
 
     async def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        """Join, stay in or leave a group whose partitions the broker assigns. What is answered is durable."""
+        """Join, stay in or leave a group whose partitions the broker assigns. The result is durable."""
         self._check_open(beat.group)
         check_consumer_heartbeat(beat)
         if beat.epoch == 0 and not beat.member_id:
@@ -186,7 +196,7 @@ class Groups:
         )
 
     async def remove(self, group: str, instance_id: str) -> None:
-        """What an administrator does to a static member, whoever assigns. Raises UnknownMember."""
+        """Remove a static member of a group of either protocol. Raises UnknownMember."""
         self._check_open(group)
 
         async def consumers() -> GroupPersistence:
@@ -202,7 +212,7 @@ class Groups:
     async def _decide_and_save(
         self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[ConsumerGroup], T]
     ) -> T:
-        """Have a group that the broker assigns to decide something: it is in the ledger then."""
+        """Run `decide` on a group with broker-side assignment, and commit the decision."""
         for _ in range(_LOOKS_MAX):
             keeper = await find()
             try:
@@ -212,14 +222,14 @@ class Groups:
                     return answer
                 await keeper.settle()
             except GroupOvertaken:
-                self._check_open(name)  # what the other broker decided is known here by now
+                self._check_open(name)  # the other broker's change has been applied here
         raise GroupOvertaken(name)
 
     async def _consumers(self, beat: ConsumerHeartbeat) -> GroupPersistence:
-        """The group of a member, as the ledger knows it. Raises UnknownMember, WrongGroupKind."""
+        """The group of a member, as it is in the ledger. Raises UnknownMember, WrongGroupKind."""
         group = self._known.get(beat.group)
         if beat.epoch != 0 and (group is None or group.empty):
-            await self._log.barrier()  # another broker may have let it in just now
+            await self._log.barrier()  # another broker may have admitted it just now
             self._check_open(beat.group)
             group = self._known.get(beat.group)
             if group is None or group.empty:
@@ -231,7 +241,7 @@ class Groups:
         return self._known.keeper(beat.group)
 
     def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        """Join, stay in or leave a group whose members share partitions."""
+        """Join, stay in or leave a share group."""
         self._check_open(beat.group)
         check_share_heartbeat(beat)
         group = self._known.get(beat.group)
@@ -255,14 +265,14 @@ class Groups:
         *,
         transactional: bool = False,
     ) -> None:
-        """Whether somebody may commit offsets of a group. A generation of -1 is no member."""
+        """Raise unless the caller may commit offsets of a group. A generation of -1 means a non-member."""
         check = partial(
             self._check_commit, group, member_id, generation, instance_id, transactional=transactional
         )
         try:
             check()
         except (UnknownMember, StaleMemberEpoch):
-            await self._log.barrier()  # another broker may have let him in just now
+            await self._log.barrier()  # another broker may have admitted it just now
             check()
 
     def _check_commit(
@@ -284,14 +294,14 @@ class Groups:
         generation: int = -1,
         instance_id: str | None = None,
     ) -> list[MainstemError | None]:
-        """Store how far a group has read. Says for each offset what is wrong with it, if anything."""
+        """Commit offsets of a group. Returns one error or None per offset."""
         await self.check_commit(group, member_id, generation, instance_id)
         if isinstance(self._known.get(group), ConsumerGroup):
             return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
         return await self.offsets.commit(group, offsets)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member may read its group's offsets; whoever names no member may."""
+        """Raise unless the caller may read the group's offsets: a member at its epoch, or a non-member."""
         self.check_coordinator(group)
         found = self._known.get(group)
         if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
@@ -300,13 +310,13 @@ class Groups:
             raise UnknownMember(group, member_id)
 
     def unstable(self, group: str) -> Set[int]:
-        """Streams whose offset in the group an open transaction is about to move."""
+        """Streams whose offset in the group an open transaction will commit."""
         return self._log.ledger.transactions.pending(group)
 
     def committed(
         self, group: str, topic: str, partition: int, unstable: Set[int] = frozenset()
     ) -> Cursor | None:
-        """How far a group has read; None if it never said.
+        """The committed offset of a group; None if there is none.
 
         Raises TopicNotFound, PartitionNotFound, and UnstableOffsets for a stream among `unstable`."""
         stream = self.offsets.stream(topic, partition)
@@ -317,7 +327,7 @@ class Groups:
     async def delete_offsets(
         self, group: str, partitions: Sequence[tuple[str, int]]
     ) -> list[MainstemError | None]:
-        """Forget offsets of topics that the group does not read. Says for each what is wrong, if anything."""
+        """Delete offsets of topics that the group does not read. Returns one error or None per partition."""
         self.check_coordinator(group)
         _check_not_own(group)
         if not self.exists(group):
@@ -339,7 +349,7 @@ class Groups:
         return outcomes
 
     async def expire_offsets(self) -> int:
-        """Forget offsets of groups that nobody was in, and that committed nothing, for the retention time."""
+        """Delete offsets of groups without members and commits during the retention time."""
         now = self._clock.now_ms()
         before_ms = now - self._options.offsets_retention_ms
         expired = 0
@@ -353,17 +363,17 @@ class Groups:
         }
         for number, name in enumerate(self.offsets.names()):
             if not number % _SWEPT_AT_ONCE:
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # let other tasks run
             if not self.coordinates(name):
                 continue
             if self._occupied_ms.get(name, 0) <= before_ms and not name.startswith(OWN_PREFIX):
                 expired += await self.offsets.expire(name, before_ms)
         return expired
 
-    # What an administrator asks
+    # Administration
 
     def get(self, group: str) -> Group | None:
-        """A group that has members, or had some lately."""
+        """A group that has members, or had some recently."""
         return self._known.get(group)
 
     def exists(self, group: str) -> bool:
@@ -374,28 +384,28 @@ class Groups:
         )
 
     def topics_of(self, group: str) -> set[str]:
-        """That it has a position in."""
+        """Topics in which the group has a position."""
         topics = self._log.ledger.topics
         owners = [topics.of_stream(stream) for stream in self._log.ledger.shares.of_group(group)]
         return {*self.offsets.of_group(group), *(topic.name for topic in owners if topic is not None)}
 
     def check_share_change(self, group: str) -> None:
-        """Whether an administrator may move a share group. Raises NotCoordinator, GroupNotEmpty."""
+        """Raise unless a share group can be reset. Raises NotCoordinator, GroupNotEmpty."""
         self._check_open(group)
         found = self._known.get(group)
         if found is not None and not found.empty:
             raise GroupNotEmpty(group)
 
     def members(self) -> dict[str, int]:
-        """How many there are in each group that has some."""
+        """The number of members of each group with members."""
         return {group.name: len(group.members) for group in self._known if not group.empty}
 
     def coordinates(self, group: str) -> bool:
-        """Whether this broker looks after the group."""
+        """Whether this broker coordinates the group."""
         return self._peers is None or self._peers.coordinates("group", group)
 
     def list(self, *, everywhere: bool = False) -> list[ListedGroup]:
-        """Every group that has members or a position and is looked after here; `everywhere`: or by another broker."""
+        """Groups with members or offsets that this broker coordinates; `everywhere`: also those of other brokers."""
         listed = {}
         for name in self.offsets.groups():
             here = self.coordinates(name)
@@ -414,7 +424,7 @@ class Groups:
         return [listed[name] for name in sorted(listed)]
 
     async def delete(self, group: str) -> None:
-        """Forget a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
+        """Delete a group without members, and its offsets. Raises GroupNotFound, GroupNotEmpty."""
         self.check_coordinator(group)
         _check_not_own(group)
         if not self.exists(group):
@@ -429,7 +439,7 @@ class Groups:
         if self._log.ledger.shares.has(group):
             await self._log.propose(DeleteShare(group))
         revision = self._log.ledger.consumer_groups.revision(group)
-        if revision:  # whose members cannot come back: nobody lets them in
+        if revision:  # its members cannot rejoin
             await self._log.propose(ForgetConsumerGroup(group, revision))
 
     # Finding groups
@@ -438,19 +448,20 @@ class Groups:
         if self._closed:
             raise Closed("the broker is stopping: find the group's coordinator again")
         _check_not_own(group)
-        if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+        plain = split_id(group)[1]
+        if not 1 <= len(plain) <= limits.NAME_CHARS_MAX:
             raise InvalidGroupName(
-                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(group)}"
+                f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {len(plain)}"
             )
         self.check_coordinator(group)
 
     def check_coordinator(self, group: str) -> None:
-        """Raises NotCoordinator if another broker looks after the group."""
+        """Raises NotCoordinator if another broker coordinates the group."""
         if not self.coordinates(group):
             raise NotCoordinator(group)
 
     def _classic(self, name: str, member_id: str) -> ClassicGroup:
-        """The group of a member. Raises UnknownMember if there is no such group."""
+        """The group of a member. Raises UnknownMember if the group does not exist."""
         self._check_open(name)
         group = self._known.get(name)
         if group is None and self._was_in(name, member_id):
@@ -484,12 +495,12 @@ class Groups:
         return group
 
     def _was_in(self, name: str, member_id: str) -> bool:
-        """Whether somebody was in the group when a broker last said who is."""
+        """Whether the member was in the last recorded generation of the group."""
         before = self._log.ledger.group_generations.get(name)
         return before is not None and member_id in before.members
 
     def _bumped(self, name: str, generation: int, members: tuple[str, ...]) -> None:
-        """Have the ledger know who is in a group. Nobody waits for it: what a member commits comes after it."""
+        """Record the members of a group in the ledger, without waiting: members' commits are ordered after it."""
         if len(members) > limits.GROUP_GENERATION_MEMBERS_MAX or any(
             len(member) > limits.GROUP_GENERATION_CHARS_MAX for member in members
         ):
@@ -503,8 +514,10 @@ class Groups:
     async def _tell(self, command: BumpGeneration) -> None:
         try:
             await self._log.propose(command)
-        except MainstemError as error:  # its members will be strangers to the next broker
-            _log.warning("a generation was not kept", extra={"group": command.group, "error": str(error)})
+        except MainstemError as error:  # the next coordinator will not recognise its members
+            _log.warning(
+                "group generation not persisted", extra={"group": command.group, "error": str(error)}
+            )
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}-{UUID(bytes=self._random.token(16), version=4)}"
@@ -513,7 +526,7 @@ class Groups:
         return self._log.ledger.topics
 
     def _check_unread(self, name: str, topic: str) -> None:
-        """Raises GroupSubscribed if members read the topic, GroupNotEmpty if nobody can tell."""
+        """Raises GroupSubscribed if members read the topic, GroupNotEmpty if that is unknown."""
         group = self._known.get(name)
         if group is None or group.empty:
             return
@@ -523,10 +536,13 @@ class Groups:
             return
         if group.protocol_type != ConsumerGroup.protocol_type:
             raise GroupNotEmpty(name)
+        names = {topic}
+        if split(topic)[0] == split_id(name)[0]:
+            names.add(split(topic)[1])  # what members call a topic of their namespace
         for member in group.members.values():
             for _, metadata in member.protocols:
                 told = subscribed_topics(metadata)
-                if told is None or topic in told:
+                if told is None or not names.isdisjoint(told):
                     raise GroupSubscribed(name, topic)
 
     def _start_expiring(self) -> None:
@@ -536,12 +552,12 @@ class Groups:
         try:
             await self.expire_offsets()
         except MainstemError as error:
-            _log.warning("offsets were not expired", extra={"error": str(error)})
+            _log.warning("offset expiry failed", extra={"error": str(error)})
         finally:
-            self._expiry.start(limits.OFFSETS_EXPIRY_EVERY_MS)
+            self._expiry.start(OFFSETS_EXPIRY_EVERY_MS)
 
 
 def _check_not_own(group: str) -> None:
-    """Who could join or delete what other doors read by would have their readers go back, or miss records."""
+    """Reject the broker's own cursors: changing them would make readers of other doors repeat or miss records."""
     if group.startswith(OWN_PREFIX):
-        raise InvalidGroupName(f"names that begin with {OWN_PREFIX!r} are the broker's own")
+        raise InvalidGroupName(f"group names that begin with {OWN_PREFIX!r} are reserved")

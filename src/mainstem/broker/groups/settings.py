@@ -1,5 +1,5 @@
-"""What a group may be set to, by the names that Kafka has for it: `consumer.*` where the broker assigns partitions,
-`share.*` where members share them."""
+"""Settings of groups, by their Kafka names: `consumer.*` for groups with broker-side assignment, `share.*` for share
+groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from mainstem import limits
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.errors import InvalidConfig
 
+SHARE_LOCK_MS = 30_000  # default acquisition lock
+SHARE_LOCK_MS_MIN = 1_000
+SHARE_LOCK_MS_MAX = 3_600_000
+SHARE_DELIVERIES_MAX = 100
+
 EARLIEST, LATEST = "earliest", "latest"
 BY_DURATION = "by_duration:"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -25,7 +30,7 @@ class GroupSetting:
     kind: Literal["string", "int"]
     default: str
     help: str
-    check: Callable[[str], str]  # the value as it is kept; raises ValueError
+    check: Callable[[str], str]  # returns the value to store; raises ValueError
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -40,7 +45,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 def _between(least: int, most: int) -> Callable[[str], str]:
     def check(value: str) -> str:
         if not least <= int(value) <= most:
-            raise ValueError(f"it is {least} to {most}")
+            raise ValueError(f"must be {least} to {most}")
         return str(int(value))
 
     return check
@@ -51,20 +56,20 @@ def _beginning(value: str) -> str:
     if word in (EARLIEST, LATEST):
         return word
     if not word.startswith(BY_DURATION):
-        raise ValueError(f"it is {EARLIEST}, {LATEST} or {BY_DURATION} and an ISO 8601 duration")
+        raise ValueError(f"must be {EARLIEST}, {LATEST}, or {BY_DURATION} followed by an ISO 8601 duration")
     duration = value[len(BY_DURATION) :].upper()
     ms_of(duration)
     return BY_DURATION + duration
 
 
 def ms_of(duration: str) -> int:
-    """Of an ISO 8601 duration of days, hours, minutes and seconds. Raises ValueError."""
+    """The milliseconds of an ISO 8601 duration of days, hours, minutes and seconds. Raises ValueError."""
     try:
         ms = msgspec.convert(duration, timedelta) // timedelta(milliseconds=1)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{error}: one is PT1H or P3DT12H") from None
+        raise ValueError(f"{error}: use for example PT1H or P3DT12H") from None
     if ms < 0:
-        raise ValueError("a group begins at a time that is past")
+        raise ValueError("the duration must not be negative")
     return ms
 
 
@@ -80,7 +85,7 @@ def _session(name: str) -> GroupSetting:
         name,
         "int",
         str(limits.GROUP_CONSUMER_SESSION_MS),
-        "after which a consumer that was not heard of is expelled",
+        "time without heartbeats after which a consumer is removed",
         _between(limits.GROUP_SESSION_MS_MIN, limits.GROUP_SESSION_MS_MAX),
     )
 
@@ -90,7 +95,7 @@ def _heartbeat(name: str) -> GroupSetting:
         name,
         "int",
         str(limits.GROUP_CONSUMER_HEARTBEAT_MS),
-        "how often a consumer reports",
+        "interval of a consumer's heartbeats",
         _between(1, limits.GROUP_SESSION_MS_MAX),
     )
 
@@ -102,36 +107,36 @@ GROUP_SETTINGS = {
             SHARE_RESET,
             "string",
             LATEST,
-            "where the group begins in a partition that it has not read: earliest, latest, "
-            "or by_duration: and how long ago (by_duration:PT1H)",
+            "where the group starts in a partition without a position: earliest, latest, "
+            "or by_duration: with a duration before now (by_duration:PT1H)",
             _beginning,
         ),
         GroupSetting(
             SHARE_ISOLATION,
             "string",
             UNCOMMITTED,
-            "whether records of transactions that are still open are handed out",
+            "whether consumers get records of open transactions",
             _one_of(COMMITTED, UNCOMMITTED),
         ),
         GroupSetting(
             SHARE_LOCK,
             "int",
-            str(limits.SHARE_LOCK_MS),
-            "how long a consumer has a record before others may have it",
-            _between(limits.SHARE_LOCK_MS_MIN, limits.SHARE_LOCK_MS_MAX),
+            str(SHARE_LOCK_MS),
+            "how long a consumer holds a record before others can acquire it",
+            _between(SHARE_LOCK_MS_MIN, SHARE_LOCK_MS_MAX),
         ),
         GroupSetting(
             SHARE_DELIVERIES,
             "int",
             str(limits.SHARE_DELIVERIES),
-            "how often a record is handed out before it is given up",
-            _between(1, limits.SHARE_DELIVERIES_MAX),
+            "how often a record is delivered before it is archived",
+            _between(1, SHARE_DELIVERIES_MAX),
         ),
         GroupSetting(
             SHARE_IN_FLIGHT,
             "int",
             str(limits.SHARE_IN_FLIGHT),
-            "records of one partition that may be handed out and not dealt with",
+            "maximum number of records in flight per partition",
             _between(1, limits.SHARE_IN_FLIGHT_MAX),
         ),
         _session(SHARE_SESSION),
@@ -146,29 +151,29 @@ def known(name: str) -> GroupSetting:
     """Raises InvalidConfig."""
     setting = GROUP_SETTINGS.get(name)
     if setting is None:
-        raise InvalidConfig(f"{name[:64]!r} is no setting of a group: there are {', '.join(GROUP_SETTINGS)}")
+        raise InvalidConfig(f"unknown group setting {name[:64]!r}: use one of {', '.join(GROUP_SETTINGS)}")
     return setting
 
 
 def checked(name: str, value: str) -> str:
-    """The value as it is kept. Raises InvalidConfig."""
+    """The value to store. Raises InvalidConfig."""
     setting = known(name)
     try:
         return setting.check(value.strip())
     except ValueError as error:
-        raise InvalidConfig(f"{name} cannot be {value[:64]!r}: {error}") from None
+        raise InvalidConfig(f"invalid value {value[:64]!r} of {name}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Of one group whose partitions the broker assigns."""
+    """Settings of one group with broker-side assignment."""
 
     session_ms: int
     heartbeat_ms: int
 
     @classmethod
     def of(cls, values: Mapping[str, str], options: GroupOptions) -> ConsumerSettings:
-        """`values`: those that are not the default."""
+        """`values`: the settings that differ from the default."""
         return cls(
             int(values.get(_SESSION, options.consumer_session_ms)),
             int(values.get(_HEARTBEAT, options.consumer_heartbeat_ms)),

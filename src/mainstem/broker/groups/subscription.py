@@ -1,28 +1,29 @@
-"""Which topics a member reads: by name, by pattern, or as it told the other members."""
+"""Which topics a member reads: by name, by pattern, or from its protocol metadata."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
 
-from mainstem import limits
 from mainstem.errors import InvalidRegex
+
+GROUP_REGEX_CHARS_MAX = 1_024
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     """The names that a pattern matches as a whole. Raises InvalidRegex.
 
-    Patterns come from clients, so they run on RE2, whose time is linear: Python's own may take for ever."""
+    Patterns come from clients, so they run on RE2, whose time is linear: Python's `re` may take exponential time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if len(pattern) > limits.GROUP_REGEX_CHARS_MAX:
-        raise InvalidRegex(f"a pattern has at most {limits.GROUP_REGEX_CHARS_MAX} characters")
+    if len(pattern) > GROUP_REGEX_CHARS_MAX:
+        raise InvalidRegex(f"a pattern has at most {GROUP_REGEX_CHARS_MAX} characters")
     column = pa.array(list(names), pa.string())
     try:
         matched = pc.match_substring_regex(column, pattern=rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid as error:
-        raise InvalidRegex(f"{pattern!r} is no regular expression: {error}") from None
+        raise InvalidRegex(f"{pattern!r} is not a valid regular expression: {error}") from None
     return frozenset(column.filter(matched).to_pylist())
 
 
@@ -31,10 +32,10 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
     | field | size | meaning |
     |---|---|---|
-    | version | 2 | whatever it is, what follows is the same |
+    | version | 2 | ignored: all versions begin with the fields below |
     | topics | 4 | how many |
-    | name | 2 + n | length and UTF-8, once a topic |
-    | … | | user data and more, not looked at |
+    | name | 2 + n | length and UTF-8, one per topic |
+    | … | | user data and more, ignored |
     """
     try:
         _, count = struct.unpack_from(">hi", metadata)

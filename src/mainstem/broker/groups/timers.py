@@ -1,7 +1,7 @@
-"""Deadlines of every group, in one heap that one timer of the event loop wakes.
+"""Deadlines of all groups, in one heap behind one timer of the event loop.
 
-A member's session is put off with every heartbeat, so putting off must cost nothing: the heap keeps the old
-time and looks again when that comes.
+Every heartbeat moves a member's session deadline, so a move must be cheap: the heap keeps the old time and checks the
+deadline again when it is reached.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import count
 
 from mainstem.ports.clock import Clock
 
-_COMPACT_FROM = 1024  # entries; below, cancelled ones are left to come up by themselves
-_WAKE_S_MIN = 0.001  # the loop's clock and ours may disagree by less than this
+_COMPACT_FROM = 1024  # entries; a smaller heap keeps cancelled ones until they are due
+_WAKE_S_MIN = 0.001  # the loop's clock and the broker's differ by less than this
 
 
 class Timer:
@@ -26,14 +26,14 @@ class Timer:
         self._timers = timers
         self.action = action
         self.due_s: float | None = None  # None = not running
-        self.queued_s: float | None = None  # when the heap will look at it
+        self.queued_s: float | None = None  # when the heap will check it
 
     @property
     def running(self) -> bool:
         return self.due_s is not None
 
     def start(self, ms: int) -> None:
-        """Run the action in `ms` from now, instead of whenever it was set to."""
+        """Run the action `ms` from now, instead of at the time set before."""
         self._timers.set(self, ms)
 
     def cancel(self) -> None:
@@ -41,7 +41,7 @@ class Timer:
 
 
 class Timers:
-    """Without `start` nothing runs by itself: whoever moves the clock calls `fire`."""
+    """Without `start`, actions run only in `fire`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class Timers:
         return Timer(self, action)
 
     def start(self) -> None:
-        """Wake by the running event loop from now on."""
+        """Run due actions on the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self._arm()
 
@@ -76,13 +76,13 @@ class Timers:
             self._push(timer, due_s)
 
     def fire(self) -> None:
-        """Run what is due."""
+        """Run all due actions."""
         now = self._clock.monotonic()
         try:
             while self._heap and self._heap[0][0] <= now:
                 at, _, timer = heapq.heappop(self._heap)
                 if timer.queued_s != at:
-                    continue  # it was moved forward, and has another entry
+                    continue  # it was moved to an earlier time, and has another entry
                 timer.queued_s = None
                 if timer.due_s is None:
                     continue
@@ -102,7 +102,7 @@ class Timers:
         self._arm()
 
     def _compact(self) -> None:
-        """Members that come and go leave cancelled timers, which must not pile up until they are due."""
+        """Remove cancelled timers of members that left, so that they do not accumulate until they are due."""
         kept = []
         for entry in self._heap:
             at, _, timer = entry

@@ -1,7 +1,7 @@
-"""Dead letters: jobs handed out too often are copied to another topic, and deleted here once that is durable.
+"""Dead letters: jobs that were leased too often are copied to another topic, and deleted once the copy is durable.
 
-The commit that appends the copies also notes where they went. So a crash in between leaves no job without a copy, and
-none with two: whoever comes next sees that the copies are there, and that they are whole."""
+The commit that appends the copies also records where they are. So a crash in between leaves no job without a copy and
+none with two: the next attempt sees the copies, and that they are intact."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainstem import limits
 from mainstem.broker.append import AppendRequest, promise, sized
+from mainstem.broker.namespaces import split, within
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import MainstemError, Rejected
@@ -25,10 +25,12 @@ from mainstem.records.building import build_batch
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.header import SliceFacts
 
+DEAD_LETTERS_MOVED_MAX = 100  # by one commit
+
 _log = logging.getLogger("mainstem.queues")
 
 META = "meta"
-_ORIGINAL_META = "_topics_original_meta"  # where a meta that is no object goes
+_ORIGINAL_META = "_topics_original_meta"  # the field for a meta that is not an object
 
 
 class DeadLetters:
@@ -37,25 +39,25 @@ class DeadLetters:
         self._clock = clock
         self._reader = reader
         self._topics = topics
-        self._moving: dict[int, asyncio.Lock] = {}  # by stream, so that no job is copied twice
+        self._moving: dict[int, asyncio.Lock] = {}  # by stream, so that every job is copied once
 
     async def move(self, topic: Topic, stream: int) -> None:
-        """Move every exhausted job of a queue. What cannot be moved now stays for a later claim."""
+        """Move every exhausted job of a queue. Jobs that cannot be moved now stay for a later claim."""
         try:
             async with self._moving.setdefault(stream, asyncio.Lock()):
                 await self._move_all(topic, stream)
         except MainstemError as refusal:
-            _log.warning("jobs cannot be dead-lettered", extra={"topic": topic.name, "error": str(refusal)})
+            _log.warning("dead letters not moved", extra={"topic": topic.name, "error": str(refusal)})
 
     def forget(self, stream: int) -> None:
         self._moving.pop(stream, None)
 
     async def _move_all(self, topic: Topic, stream: int) -> None:
-        target = topic.config.dead_letter
+        target = topic.config.dead_letter and within(topic.namespace, topic.config.dead_letter)
         while target is not None:
             queues, number = self._log.streams.of(stream).queue(stream)
             leases = queues.leases(number)
-            exhausted = leases.exhausted()[: limits.DEAD_LETTERS_MOVED_MAX] if leases else []
+            exhausted = leases.exhausted()[:DEAD_LETTERS_MOVED_MAX] if leases else []
             if leases is None or not exhausted:
                 return
             copied = tuple(offset for offset, _ in exhausted if leases.copy_of(offset))
@@ -68,7 +70,7 @@ class DeadLetters:
                     if all(
                         leases.is_exhausted(offset) and not leases.copy_of(offset) for offset, _ in exhausted
                     ):
-                        raise  # for another reason than that another broker was quicker
+                        raise  # unless another broker copied them first
 
     async def _copy(self, topic: Topic, stream: int, target: str, exhausted: list[tuple[int, int]]) -> None:
         offsets = [offset for offset, _ in exhausted]
@@ -101,7 +103,7 @@ class DeadLetters:
         rows, size = sized(batch)
         request = AppendRequest(destination, batch, facts, size, rows if info.config.tracked else b"")
         if "ephemeral" in (info.config.durability, topic.config.durability):
-            # Not in one commit, and it need not be: a crash takes what is in memory only.
+            # One commit is not needed: a crash loses an ephemeral topic anyway.
             placed = promise()
             self._log.streams.of(destination).append(request, placed)
             await placed
@@ -112,13 +114,13 @@ class DeadLetters:
 
 
 def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
-    """The record's headers, its meta saying where it comes from."""
+    """The record's headers, with its origin in its meta."""
     meta: dict[str, object] = {}
     for header, content in record.headers:
         if header == META and content is not None:
             meta = meta_object(content)
             break
-    meta["$dead_letter_from"] = name
+    meta["$dead_letter_from"] = split(name)[1]  # it is in the namespace of the dead letters
     meta["$dead_letter_deliveries"] = str(deliveries)
     meta["$dead_letter_src_seq"] = str(record.offset + 1)
     others = tuple((header, content) for header, content in record.headers if header != META)
@@ -126,7 +128,7 @@ def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
 
 
 def meta_object(meta: bytes) -> dict[str, object]:
-    """A record's meta as an object that more can be added to."""
+    """A record's meta as a mutable object."""
     try:
         parsed: dict[str, object] = dict(msgspec.json.decode(meta, type=dict[str, msgspec.Raw]))
         return parsed

@@ -1,4 +1,4 @@
-"""The records of claimed jobs. What one claim read is kept for the next, which mostly wants what follows."""
+"""Reads the records of claimed jobs, and caches what one claim read for the next, which usually continues there."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
-from mainstem.errors import OffsetOutOfRange, RecordsLost, TooLarge
-from mainstem.log.log import Log
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.broker.decoding import decode_bounded
+from mainstem.broker.streams import StreamService
+from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
 
+QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next one
+QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
+
 _READ_BYTES_MIN = 64 * limits.KIB
-_READ_BYTES_PER_RECORD = 512  # a guess; if it is low the rest takes another read
+_READ_BYTES_PER_RECORD = 512  # an estimate; if it is too low, the rest needs another read
 _FEW = 4  # records below which array calls cost more than they save
 
 
 class _CachedBatches(NamedTuple):
-    """Batches that were read together: all records of [first, end) that there are."""
+    """Batches that were read together: all records of [first, end)."""
 
     first: int
     end: int
-    records: RecordIndex | None  # None if there is no record in the range
+    records: RecordIndex | None  # None if the range has no records
 
     @property
     def bytes(self) -> int:
@@ -36,18 +39,22 @@ class _CachedBatches(NamedTuple):
 
 
 class JobReader:
-    """Records by offset. Holds a bounded number of bytes, those used last."""
+    """Records by offset, with a bounded least-recently-used cache."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, streams: StreamService) -> None:
+        self._streams = streams
         self._pieces: OrderedDict[tuple[int, int], _CachedBatches] = (
             OrderedDict()
         )  # by stream and first offset
-        self._firsts: dict[int, list[int]] = {}  # of a stream's pieces, rising
-        self._bytes = 0
+        self._firsts: dict[int, list[int]] = {}  # first offsets of a stream's cached pieces, rising
+        self.cached_bytes = 0
+
+    def __len__(self) -> int:
+        """The number of cached pieces."""
+        return len(self._pieces)
 
     async def read(self, stream: int, offsets: Sequence[int]) -> list[StoredRecord | None]:
-        """The records at these rising offsets, as written; None where there is none (any more)."""
+        """The records at these rising offsets, as written; None where the record does not exist (any more)."""
         found: list[StoredRecord | None] = []
         while len(found) < len(offsets):
             at = len(found)
@@ -65,9 +72,9 @@ class JobReader:
         return found
 
     def forget(self, stream: int) -> None:
-        """Nobody claims from the stream any more."""
+        """Drop the cached records of a stream."""
         for first in self._firsts.pop(stream, []):
-            self._bytes -= self._pieces.pop((stream, first)).bytes
+            self.cached_bytes -= self._pieces.pop((stream, first)).bytes
 
     def _piece(self, stream: int, offset: int) -> _CachedBatches | None:
         firsts = self._firsts.get(stream, [])
@@ -82,14 +89,13 @@ class JobReader:
 
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
-        chunk = await self._log.streams.of(stream).stored(stream, offset, max_bytes)
-        try:
-            index = _index_of(chunk, limits.DECODED_INLINE_BYTES_MAX)
-        except TooLarge:
-            index = await asyncio.to_thread(_index_of, chunk, limits.BATCH_DECODED_BYTES_MAX)
-        # The first batch may begin before the offset, and its records serve as well.
+        chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
+        index, reached = await decode_bounded(
+            asyncio.to_thread, chunk.batches, offset, chunk.next_offset, _index_of
+        )
+        # The first batch may begin before the offset; its records are cached too.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
-        piece = _CachedBatches(first, max(chunk.next_offset, offset + 1), index)
+        piece = _CachedBatches(first, max(reached, offset + 1), index)
         self._keep(stream, piece)
         return piece
 
@@ -99,14 +105,14 @@ class JobReader:
             firsts = self._firsts.setdefault(stream, [])
             firsts.insert(bisect_right(firsts, piece.first), piece.first)
         else:
-            self._bytes -= old.bytes
+            self.cached_bytes -= old.bytes
         self._pieces[stream, piece.first] = piece
-        self._bytes += piece.bytes
+        self.cached_bytes += piece.bytes
         while len(self._pieces) > 1 and (
-            self._bytes > limits.QUEUE_PIECES_BYTES_MAX or len(self._pieces) > limits.QUEUE_PIECES_MAX
+            self.cached_bytes > QUEUE_PIECES_BYTES_MAX or len(self._pieces) > QUEUE_PIECES_MAX
         ):
             (gone, first), dropped = self._pieces.popitem(last=False)
-            self._bytes -= dropped.bytes
+            self.cached_bytes -= dropped.bytes
             self._firsts[gone].remove(first)
             if not self._firsts[gone]:
                 del self._firsts[gone]
@@ -119,9 +125,9 @@ def _count_below(offsets: Sequence[int], start: int, end: int) -> int:
     return at - start
 
 
-def _index_of(chunk: ReadChunk, decoded_max: int) -> RecordIndex | None:
-    """All records of a chunk under one index. Raises TooLarge."""
-    parts = list(index_slices(chunk.batches, decoded_max=decoded_max))
+def _index_of(batches: Sequence[memoryview], decoded_max: int) -> RecordIndex | None:
+    """All records of some batches under one index. Raises FAULTS."""
+    parts = list(index_slices(batches, decoded_max=decoded_max))
     if not parts:
         return None
     if len(parts) == 1:
@@ -170,7 +176,7 @@ def _pick(piece: _CachedBatches, offsets: Sequence[int]) -> list[StoredRecord | 
 def _pick_one(index: RecordIndex, offset: int) -> StoredRecord | None:
     stored = index.fields[kernels.OFFSET]
     row = offset - int(stored[0])
-    if not 0 <= row < len(stored) or stored[row] != offset:  # there are holes before it
+    if not 0 <= row < len(stored) or stored[row] != offset:  # there are gaps before it
         row = min(int(np.searchsorted(stored, offset)), len(stored) - 1)
     found, time_ms, _, end, key_at, key_length, value_at, value_length, headers_at, headers = index.fields[
         :, row

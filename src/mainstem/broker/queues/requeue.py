@@ -1,4 +1,4 @@
-"""Requeue: dead letters go back to the queue they came from, to be tried anew."""
+"""Requeue: moves dead letters back to their queue for another attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.namespaces import within
 from mainstem.broker.queues.dead_letters import META
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.streams import stream_of
@@ -27,7 +28,7 @@ _STAMPS = (_ORIGIN, "$dead_letter_deliveries", "$dead_letter_src_seq")
 
 class Requeued(NamedTuple):
     moved: dict[int, tuple[str, int]]  # offset → the queue it went to, and its offset there
-    skipped: list[int]  # no such record, not a dead letter, or its queue is not allowed
+    skipped: list[int]  # missing, not a dead letter, or its queue is not allowed
 
 
 async def requeue(
@@ -39,20 +40,20 @@ async def requeue(
 ) -> Requeued:
     """Append each record to its queue (or to `queue`) if that is allowed, then delete it here.
 
-    A crash in between leaves it in both places; a retry soon after finds the copy by its key and only deletes.
+    A crash in between leaves it in both; a retry within the idempotency window finds the copy and only deletes.
     Raises TopicNotFound, NotAQueue, TooLarge."""
     if len(offsets) > limits.CLAIM_JOBS_MAX:
-        raise TooLarge(f"{len(offsets)} records at once: the limit is {limits.CLAIM_JOBS_MAX}")
+        raise TooLarge(f"a request names at most {limits.CLAIM_JOBS_MAX} records, not {len(offsets)}")
     stream = stream_of(topic, 0)
     start, end = broker.streams.bounds(stream)
     there = sorted({offset for offset in offsets if start <= offset < end})
-    records = await JobReader(broker.log).read(stream, there)
+    records = await JobReader(broker.streams).read(stream, there)
     moved: dict[int, tuple[str, int]] = {}
     for record in records:
         if record is None:
             continue
         origin, headers = _returned(record)
-        target = queue or origin
+        target = queue or (origin and within(topic.namespace, origin))
         if target is None or not allowed(target):
             continue
         moved[record.offset] = target, await _append(broker, topic, target, record, headers)
@@ -65,7 +66,7 @@ async def _append(broker: Broker, topic: Topic, target: str, record: StoredRecor
     if destination.config.type != "queue":
         raise NotAQueue(target)
     if destination.topic_id == topic.topic_id:
-        raise InvalidInput(f"{target!r} is where the records are already")
+        raise InvalidInput(f"the records are already in {target!r}")
     written = await broker.writes.write(
         target,
         NewRecords([record.value], [record.key], [headers], [_size(record)]),
@@ -77,12 +78,14 @@ async def _append(broker: Broker, topic: Topic, target: str, record: StoredRecor
 
 
 def _returned(record: StoredRecord) -> tuple[str | None, Headers]:
-    """Where a dead letter comes from, and its headers without what was added on the way here."""
+    """The queue of a dead letter, and its headers without the dead-letter fields."""
     origin: str | None = None
     headers: list[tuple[str, bytes | None]] = []
     for name, content in record.headers:
         if name == META and content is not None:
-            with contextlib.suppress(msgspec.MsgspecError):  # a meta that is no object has nothing of ours
+            with contextlib.suppress(
+                msgspec.MsgspecError
+            ):  # a meta that is not an object has no dead-letter fields
                 meta = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
                 if _ORIGIN in meta:
                     origin = msgspec.json.decode(meta[_ORIGIN], type=str)

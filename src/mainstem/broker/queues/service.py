@@ -1,7 +1,7 @@
-"""Queues: jobs are claimed under a lease, then acknowledged, given back, or had again once the lease is over.
+"""Queues: jobs are claimed under a lease, then acknowledged, returned, or available again when the lease expires.
 
-Who holds a job is decided by the ledger, when a claim is applied. A claim whose leases are not durable is
-answered once it is written; a durable one once it is synced, and not at all if it cannot be.
+The ledger decides who holds a job when it applies a claim. A claim with volatile leases is answered once it is
+written; one with durable leases once it is synced, or with an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mainstem import limits
 from mainstem.broker.queues.dead_letters import DeadLetters
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.queues.signals import QueueSignal, QueueSignals
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expired_to
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import (
@@ -42,25 +42,29 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.records.decoding import Headers
 
+LEASES_SHOWN = 500
+QUEUE_NODE_BYTES_MAX = 128
+CLAIMERS_SERVED_MAX = 1_000  # claims served by one commit, where claims are collected
+
 _TOKEN_BYTES = 8
 
 
 class ClaimedJob(NamedTuple):
-    """A record that its claimer alone may work on, up to and including the deadline."""
+    """A job leased to one claimer, up to and including the deadline."""
 
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: Headers
-    deliveries: int  # how often it was handed out, this time included
+    deliveries: int  # how often it was delivered, this time included
     token: int  # of the lease
     deadline_ms: int
 
 
 class Claims(NamedTuple):
     jobs: list[ClaimedJob]
-    ready: int  # jobs that are left to claim
+    ready: int  # jobs that can still be claimed
 
 
 class QueueCounts(NamedTuple):
@@ -70,11 +74,11 @@ class QueueCounts(NamedTuple):
 
 
 class LeasedJob(NamedTuple):
-    """A job that somebody works on, or that was given back with a delay."""
+    """A job that is leased, or was returned with a delay."""
 
     offset: int
-    node: str  # "" = nobody's: it is delayed
-    until_ms: int  # the lease ends, or the delay does
+    node: str  # "" = not leased, but delayed
+    until_ms: int  # end of the lease or of the delay
     deliveries: int
     token: int
 
@@ -88,17 +92,19 @@ class _Claimer(NamedTuple):
 
 
 class QueueService:
-    """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is no queue's."""
+    """Every method raises TopicNotFound, PartitionNotFound or NotAQueue for a name that is not a queue."""
 
-    def __init__(self, log: Log, clock: Clock, random: Random, topics: TopicService) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, random: Random, streams: StreamService, topics: TopicService
+    ) -> None:
         self._log = log
         self._clock = clock
         self._random = random
         self._broker_id = log.broker
-        self._reader = JobReader(log)
+        self._reader = JobReader(streams)
         self._dead_letters = DeadLetters(log, clock, self._reader, topics)
         self._wake_signals = QueueSignals(log, clock, self._expire)
-        self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims that will be served together
+        self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims to serve together
         self._servings: dict[asyncio.Task[None], list[_Claimer]] = {}
 
     async def close(self) -> None:
@@ -115,9 +121,9 @@ class QueueService:
     async def claim(
         self, name: str, node: str, *, limit: int = 1, lease_ms: int | None = None, partition: int = 0
     ) -> Claims:
-        """Lease up to `limit` jobs to a node: those to be had again first, then new ones, by offset.
+        """Lease up to `limit` jobs to a node: returned ones first, then new ones, by offset.
 
-        `limit` and `lease_ms` are clamped to their bounds; without the latter the topic's lease holds."""
+        `limit` and `lease_ms` are clamped to their bounds; `lease_ms` defaults to the topic's setting."""
         topic, stream = self._queue(name, partition)
         check_node(node)
         limit = min(max(limit, 1), limits.CLAIM_JOBS_MAX)
@@ -129,7 +135,7 @@ class QueueService:
                 jobs = await self._jobs(stream, granted)
                 if claimed.exhausted:
                     await self._dead_letters.move(topic, stream)
-                # All that was claimed may turn out to be deleted or lost meanwhile: then on to the next.
+                # All claimed jobs may be deleted or lost in the meantime: then claim again.
                 if jobs or not granted.offsets:
                     break
         except NotFound:
@@ -142,7 +148,7 @@ class QueueService:
     async def _grant(
         self, topic: Topic, stream: int, node: str, limit: int, lease_ms: int
     ) -> tuple[JobsGranted, JobsClaimed]:
-        # Never 0, which stands for a token that no lease has.
+        # Never 0, which means no token.
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "little") | 1
         if not topic.config.claim_jitter_ms:
             command = Claim(stream, ((node, limit, lease_ms, token),), self._broker_id)
@@ -150,7 +156,7 @@ class QueueService:
             return claimed.grants[0], claimed
         claimer = _Claimer(node, limit, lease_ms, token, asyncio.get_running_loop().create_future())
         gathered = self._gathering.get(stream)
-        if gathered is None or len(gathered) >= limits.CLAIMERS_SERVED_MAX:
+        if gathered is None or len(gathered) >= CLAIMERS_SERVED_MAX:
             gathered = self._gathering[stream] = []
             task = asyncio.create_task(self._serve(stream, gathered, topic.config.claim_jitter_ms / 1000))
             self._servings[task] = gathered
@@ -159,7 +165,7 @@ class QueueService:
         return await claimer.granted
 
     async def _serve(self, stream: int, gathered: list[_Claimer], after_s: float) -> None:
-        """Serve the claimers that came in the meantime in one pass, a job each in turn."""
+        """Serve the collected claimers in one pass, a job each in turn."""
         try:
             await asyncio.sleep(after_s)
             if self._gathering.get(stream) is gathered:
@@ -174,7 +180,7 @@ class QueueService:
             for claimer, granted in zip(waiting, claimed.grants, strict=True):
                 if not claimer.granted.done():
                     claimer.granted.set_result((granted, claimed))
-                else:  # it left while the jobs were leased to it
+                else:  # the claimer left while the jobs were leased to it
                     await self._log.streams.of(stream).change_queue(
                         Nack(stream, claimer.node, tuple(granted.offsets))
                     )
@@ -191,7 +197,7 @@ class QueueService:
             if record is not None
         ]
         if len(jobs) < len(records):
-            # Offsets that turn out to hold no record are no jobs: nobody shall get them again.
+            # Offsets without a record are not jobs: delete them.
             missing = set(granted.offsets).difference(job.offset for job in jobs)
             await self._log.streams.of(stream).delete(stream, tuple(ranges_of(missing)), 0)
         return jobs
@@ -222,7 +228,7 @@ class QueueService:
         delay_ms: int = 0,
         partition: int = 0,
     ) -> JobsChanged:
-        """Give jobs back: they can be had again once the delay is over."""
+        """Return jobs: they can be claimed again after the delay."""
         stream = self._settled_queue(name, partition, node, offsets, tokens)
         delay_ms = min(max(delay_ms, 0), limits.NACK_DELAY_MS_MAX)
         return await self._settle(name, stream, Nack(stream, node, tuple(offsets), tuple(tokens), delay_ms))
@@ -237,7 +243,7 @@ class QueueService:
         lease_ms: int,
         partition: int = 0,
     ) -> JobsChanged:
-        """Hold jobs for `lease_ms` from now on."""
+        """Extend leases to `lease_ms` from now."""
         stream = self._settled_queue(name, partition, node, offsets, tokens)
         command = Extend(stream, node, tuple(offsets), clamped_lease(lease_ms), tuple(tokens))
         return await self._settle(name, stream, command)
@@ -258,20 +264,20 @@ class QueueService:
         _, stream = self._queue(name, partition)
         check_node(node)
         if len(offsets) > limits.CLAIM_JOBS_MAX:
-            raise TooLarge(f"{len(offsets)} jobs at once: the limit is {limits.CLAIM_JOBS_MAX}")
+            raise TooLarge(f"a request names at most {limits.CLAIM_JOBS_MAX} jobs, not {len(offsets)}")
         if tokens and len(tokens) != len(offsets):
-            raise InvalidInput(f"{len(tokens)} leases for {len(offsets)} jobs: give one for each, or none")
+            raise InvalidInput(f"{len(tokens)} lease ids for {len(offsets)} jobs: send one per job, or none")
         return stream
 
     # State
 
     async def state(self, name: str, partition: int = 0) -> QueueCounts:
-        """How many jobs can be claimed now, how many are leased, and how many were dead-lettered ever."""
+        """How many jobs can be claimed now, how many are leased, and how many became dead letters so far."""
         _, stream = self._queue(name, partition)
         queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         due_ms = leases.next_change_ms if leases else None
-        if due_ms is not None and due_ms <= self._clock.now_ms() and self._log.refusal is None:
+        if due_ms is not None and due_ms <= self._log.now_ms() and self._log.refusal is None:
             await self._expire(stream)
         return QueueCounts(queues.ready(number), queues.in_flight(number), queues.dead_lettered(number))
 
@@ -279,7 +285,7 @@ class QueueService:
         await self._log.streams.of(stream).change_queue(ExpireLeases(stream))
 
     def ready(self, name: str, partition: int = 0) -> int:
-        """Jobs to be had, by what is known without asking the clock."""
+        """Available jobs as of the last command, without checking the clock."""
         return self._ready(self._queue(name, partition)[1])
 
     def _ready(self, stream: int) -> int:
@@ -287,7 +293,7 @@ class QueueService:
         return queues.ready(number)
 
     def holds(self, name: str, offset: int, token: int, partition: int = 0) -> bool:
-        """Whether a lease is still what it was when it was given."""
+        """Whether the lease with this token is still held."""
         _, stream = self._queue(name, partition)
         queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
@@ -295,13 +301,13 @@ class QueueService:
         return grant is not None and grant.token == token
 
     def held(self, name: str, partition: int = 0) -> list[LeasedJob]:
-        """Jobs that are leased, then those that are delayed: the first of each."""
+        """The first leased jobs, then the first delayed ones."""
         _, stream = self._queue(name, partition)
         queues, number = self._log.streams.of(stream).queue(stream)
         leases = queues.leases(number)
         if leases is None:
             return []
-        shown = limits.LEASES_SHOWN
+        shown = LEASES_SHOWN
         leased = [
             LeasedJob(offset, grant.node, grant.deadline_ms, leases.deliveries(offset), grant.token)
             for offset, grant in leases.holders(shown)
@@ -313,11 +319,11 @@ class QueueService:
         return leased + delayed
 
     def wake_signal(self, name: str, partition: int = 0) -> QueueSignal:
-        """Rings whenever it may be worth to claim again; hand it back with `Bell.leave`."""
+        """A signal for when a claim may get jobs again. Release it with `QueueSignal.leave`."""
         return self._wake_signals.open(self._queue(name, partition)[1])
 
     def forget(self, streams: Sequence[int]) -> None:
-        """Their topic is deleted."""
+        """The topic of these streams is deleted."""
         for stream in streams:
             self._reader.forget(stream)
             self._dead_letters.forget(stream)
@@ -338,8 +344,8 @@ def _refuse(claimers: list[_Claimer], error: MainstemError) -> None:
 
 
 def check_node(node: str) -> None:
-    if not 1 <= len(node.encode()) <= limits.QUEUE_NODE_BYTES_MAX:
-        raise InvalidInput(f"a node's name has 1 to {limits.QUEUE_NODE_BYTES_MAX} bytes")
+    if not 1 <= len(node.encode()) <= QUEUE_NODE_BYTES_MAX:
+        raise InvalidInput(f"a node's name has 1 to {QUEUE_NODE_BYTES_MAX} bytes")
 
 
 def clamped_lease(lease_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Bells: tell workers that wait for a queue when it may have a job for them."""
+"""Signals: wake workers that wait for jobs of a queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("mainstem.queues")
 
 
 class QueueSignal:
-    """One queue's. Rings on an append, when jobs are settled, and when a lease or a delay runs out."""
+    """The signal of one queue. Fires on an append, when jobs are settled, and when a lease or a delay ends."""
 
     def __init__(self, wake_signals: QueueSignals, stream: int) -> None:
         self._wake_signals = wake_signals
@@ -42,7 +42,7 @@ class QueueSignal:
             self._expiring.cancel()
 
     def changed(self) -> None:
-        """Let everybody look again."""
+        """Wake all waiting workers."""
         self.rings += 1
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -50,7 +50,7 @@ class QueueSignal:
                 waiter.set_result(None)
 
     async def rung(self, since: int) -> None:
-        """Wait until it has rung more than `since` times."""
+        """Wait until it has fired more than `since` times."""
         if self.rings > since or self._wake_signals.closed:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,7 +63,7 @@ class QueueSignal:
                 self._waiters.remove(waiter)
 
     def arm(self) -> None:
-        """Be told when the next lease or delay runs out."""
+        """Set a timer for the end of the next lease or delay."""
         due_ms = self._wake_signals.next_change_ms(self._stream)
         if due_ms is None or not self._waiters:
             return
@@ -81,13 +81,13 @@ class QueueSignal:
     async def _expire(self) -> None:
         try:
             await self._wake_signals.expire(self._stream)
-        except MainstemError as error:  # the queue is gone, or the log: its listeners find out for themselves
-            _log.info("leases not expired", extra={"stream": self._stream, "error": str(error)})
+        except MainstemError as error:  # the queue or the log is closed: its workers get their own errors
+            _log.info("lease expiry failed", extra={"stream": self._stream, "error": str(error)})
         self.changed()
 
 
 class QueueSignals:
-    """Those of the queues that somebody waits for, by stream."""
+    """The signals of queues with waiting workers, by stream."""
 
     def __init__(self, log: Log, clock: Clock, expire: Callable[[int], Awaitable[None]]) -> None:
         self._log = log
@@ -111,14 +111,14 @@ class QueueSignals:
         self._log.visibility.unwatch((stream,), self._wake_signals.pop(stream))
 
     def close(self) -> None:
-        """Ring all of them a last time."""
+        """Fire all signals a last time."""
         self.closed = True
         for wake_signal in list(self._wake_signals.values()):
             wake_signal.silence()
             wake_signal.changed()
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        return self._log.now_ms()
 
     def next_change_ms(self, stream: int) -> int | None:
         try:

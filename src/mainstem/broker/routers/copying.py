@@ -1,8 +1,8 @@
-"""Copying: legs of routers whose copies are appended, a bounded number of records a commit.
+"""Copying: router partitions whose copies are appended, a bounded number of records per commit.
 
-What is appended and how far the leg has come stand in one entry: both or neither. Should a crash damage the appended
-bytes of an entry that is otherwise whole, recovery marks those offsets of the destination as lost, and the leg goes
-back to make these copies again.
+One entry holds the appended copies and the new cursor: both apply, or neither. If a crash damages the appended bytes of
+an otherwise intact entry, recovery marks those offsets of the destination as lost, and the router partition makes these
+copies again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 
 import msgspec
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.append import AppendRequest, promise, record_rows
 from mainstem.broker.queues.dead_letters import META, meta_object
 from mainstem.broker.routers.record_copies import (
@@ -22,6 +22,7 @@ from mainstem.broker.routers.record_copies import (
     make_copies,
 )
 from mainstem.broker.routers.tag_matching import Match
+from mainstem.broker.streams import StreamService, View
 from mainstem.broker.topics.floors import expire
 from mainstem.errors import OffsetOutOfRange, RecordsLost, Rejected, TopicFull
 from mainstem.ledger.router import Router, RouterPartition
@@ -33,19 +34,26 @@ from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.header import walk
+from mainstem.records.undecodable import FAULTS, decodable
+
+_log = events.named("routers")
+
+ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
+ROUTER_COPIED_INLINE_BYTES = 4 * limits.KIB  # copies up to this size are made on the event loop
 
 _STAMP = "_topics_router"
 
 
 class RouterCopier:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def advance(self, leg: RouterPartition) -> None:
-        """Copy all there is by now, or as much as the destination takes.
+        """Copy everything that is readable now, or as much as the destination accepts.
 
-        Nobody else of this broker may move the leg. Another broker may: the ledger takes every copy once."""
+        No other task of this broker may advance it. Another broker may: the ledger accepts a copy once."""
         legs = self._log.ledger.routers.legs
         while legs.get(leg.number) is leg and not legs.aliased(leg):
             cursor, end = leg.cursor, self._log.streams.of(leg.source).stable_end(leg.source)
@@ -56,10 +64,10 @@ class RouterCopier:
                     return
             except Rejected:
                 if leg.cursor == cursor:
-                    raise  # for another reason than that somebody was quicker
+                    raise  # unless another broker copied first
 
     async def _step(self, leg: RouterPartition, end: int) -> bool:
-        """Move the leg on. False if the destination is full."""
+        """Advance the router partition. False if the destination is full."""
         cursor = leg.cursor
         skipped = self._skipped(leg, cursor, end)
         if skipped is not None:
@@ -70,24 +78,50 @@ class RouterCopier:
             await self._pass(leg, stop, 0)
             return True
         try:
-            chunk = await self._log.streams.of(leg.source).read(
-                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX
+            chunk = await self._streams.read(
+                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
             )
-        except (RecordsLost, OffsetOutOfRange):
-            return self._skipped(leg, cursor, end) is not None  # the next step says what it was
+        except OffsetOutOfRange:
+            return self._skipped(leg, cursor, end) is not None  # the next step finds the reason
+        except RecordsLost as loss:
+            return await self._pass_lost(leg, loss, cursor, end)
         stop = min(stop, chunk.next_offset)
         if not chunk.batches:
             await self._pass(leg, stop, 0)
             return stop > cursor
-        return await self._copy(leg, chunk.batches, cursor, stop)
+        try:
+            return await self._copy(leg, chunk.batches, cursor, stop)
+        except FAULTS:
+            try:
+                batches, reached = await asyncio.to_thread(decodable, chunk.batches, cursor)
+            except RecordsLost as loss:
+                return await self._pass_lost(leg, loss, cursor, end)
+            return await self._copy(leg, batches, cursor, min(stop, reached))
+
+    async def _pass_lost(self, leg: RouterPartition, loss: RecordsLost, cursor: int, end: int) -> bool:
+        """Go on after records that cannot be copied; the destination tells that they are missing."""
+        if self._skipped(leg, cursor, end) is None:  # else the next step says what it was
+            reached = min(end, loss.end)
+            streams, number = self._log.streams.of(leg.source).state(leg.source)
+            live = sum(last - first for first, last in streams.holes(number).live(cursor, reached))
+            _log.warning(
+                "router passes lost records",
+                router=leg.router.name,
+                stream=leg.source,
+                start=cursor,
+                end=reached,
+                reason=loss.reason,
+            )
+            await self._pass(leg, reached, live)
+        return True
 
     def _skipped(self, leg: RouterPartition, cursor: int, end: int) -> tuple[int, int] | None:
-        """If no record stands at the cursor: where to go on, and how many were lost on the way."""
+        """If the cursor is not at a record: where to continue, and how many records were lost in between."""
         streams, number = self._log.streams.of(leg.source).state(leg.source)
         start = min(end, streams.start(number))
         if cursor < start:
             return start, lost_below_start(streams, number, cursor, start)
-        loss = streams.holes(number).next_loss(cursor)
+        loss = streams.next_loss(number, cursor)
         if loss is not None and loss[0] <= cursor:
             reached = min(end, loss[1])
             return reached, lost_records(cursor, reached, loss[2])
@@ -109,14 +143,14 @@ class RouterCopier:
         recipe = _recipe(leg.router, source, leg.source)
         now_ms = self._clock.now_ms()
         try:
-            small = sum(map(len, batches)) <= limits.ROUTER_COPIED_INLINE_BYTES
+            small = sum(map(len, batches)) <= ROUTER_COPIED_INLINE_BYTES
             if small and not any(header.codec_id for batch in batches for header in walk(batch)):
                 copies = make_copies(batches, start, stop, recipe, room, now_ms)
             else:
                 copies = await asyncio.to_thread(make_copies, batches, start, stop, recipe, room, now_ms)
         except DestinationFull as refusal:
             if dest.config.cap_bytes and refusal.size > dest.config.cap_bytes:
-                # It can never fit, and must not hold up the others: the destination tells that it is missing.
+                # It can never fit and must not block the others: the destination gets a gap instead.
                 await self._pass(leg, refusal.offset + 1, 1)
                 return True
             return False
@@ -127,7 +161,7 @@ class RouterCopier:
 
     async def _room(self, dest: Topic, stream: int) -> DestinationRoom:
         config = dest.config
-        records, size = limits.ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
+        records, size = ROUTER_COPIED_RECORDS_MAX, limits.OFFSET_MAX
         if config.discard == "reject" and (config.cap_records or config.cap_bytes):
             if config.ttl_ms:
                 await expire(self._log, dest, stream, self._clock.now_ms())
@@ -144,7 +178,7 @@ class RouterCopier:
         start, count = leg.cursor, copies.facts.count
         try:
             if dest.config.durability == "ephemeral":
-                # Not in one commit, and it need not be: a crash takes what is in memory only.
+                # One commit is not needed: a crash loses an ephemeral topic anyway.
                 placed = promise()
                 self._log.streams.of(leg.dest).append(request, placed)
                 base, _ = await placed
@@ -180,7 +214,7 @@ def _recipe(router: Router, source: Topic, stream: int) -> CopyOptions:
 
 
 def _stamped(headers: Headers, origin: dict[str, object]) -> Headers:
-    """Headers whose meta says where the record comes from."""
+    """Headers with the record's origin in the meta."""
     given = next((content for name, content in headers if name == META and content is not None), None)
     meta = {} if given is None else meta_object(given)
     meta[_STAMP] = origin

@@ -1,4 +1,4 @@
-"""Copies that differ from what is stored: filtered, without node or tag, or stamped with where they come from."""
+"""Copies that differ from what is stored: filtered, without node or tag, or stamped with their origin."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Stamp = Callable[[StoredRecord], Headers]
 
 
 class CopyOptions(NamedTuple):
-    """What becomes of a record."""
+    """How a record is copied."""
 
-    match: Match | None = None  # others are left out
+    match: Match | None = None  # copy only matching records
     keep_node: bool = True
     keep_tag: bool = True
     stamp: Stamp | None = None  # gives the copy its headers
 
 
 class DestinationRoom(NamedTuple):
-    """How much a destination takes."""
+    """How much a destination accepts."""
 
     records: int
     bytes: int
@@ -44,7 +44,7 @@ class RecordCopies(NamedTuple):
     facts: SliceFacts
     sizes: npt.NDArray[np.uint32]
     times: npt.NDArray[np.int64]
-    end: int  # records of the source below it are done with
+    end: int  # records of the source below it are processed
 
 
 class DestinationFull(Exception):
@@ -72,7 +72,7 @@ def make_copies(
 ) -> RecordCopies | None:
     """Copies of the records in [start, end) that match, as far as there is room; None if none matches.
 
-    Raises NoRoom if there is too little for even one."""
+    Raises DestinationFull if not even one record fits."""
     joined = memoryview(b"".join(batches)) if len(batches) != 1 else batches[0]
     chosen: list[_SelectedRecords] = []
     records, size = 0, 0
@@ -84,7 +84,7 @@ def make_copies(
         rows = np.flatnonzero(kept)
         totals = np.cumsum(_sizes(index, rows)) + size
         fitting = min(int(np.searchsorted(totals, room.bytes, side="right")), room.records - records)
-        # One at least, whatever its size: only the destination's own bounds may keep it out.
+        # At least one, whatever its size: only the destination's own limits may exclude it.
         bound = int(np.searchsorted(totals, limits.ROUTER_COPIES_BYTES_MAX, side="right"))
         fitting = min(fitting, max(bound, 0 if records else 1))
         if fitting < len(rows):

@@ -1,7 +1,7 @@
-"""Routers: what is written to one topic is copied to another, off the path of the write.
+"""Routers: copy the records of one topic to another, outside the write path.
 
-A source that routers read from is forwarded in rounds, soon after something was written to it. Whoever reads a
-destination has everything forwarded first, upstream first, so that the next read sees what was written before it.
+A source is forwarded soon after a write to it. A read of a destination first forwards everything, upstream topics
+first, so that the read sees all earlier writes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.broker.cluster.service import Cluster
+from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.routers.copying import RouterCopier
 from mainstem.broker.routers.tag_matching import Match
@@ -34,6 +35,10 @@ from mainstem.ledger.routers import DeleteRouter, Forward, PutRouter, RouterDele
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
+
+ROUTER_PAUSE_S_MIN = 0.002  # before a round, so that it forwards records that arrive together …
+ROUTER_PAUSE_S_PER_LEG = 50e-6  # … and longer with more work, so that writers get most of the time
+ROUTER_RETRY_S = 1.0  # before a full destination is tried again
 
 _log = events.named("routers")
 
@@ -64,7 +69,7 @@ class RouterInfo:
 
 
 class _StreamForwarder:
-    """Has one source stream forwarded, soon after something becomes visible in it."""
+    """Forwards one source stream soon after records become readable in it."""
 
     __slots__ = ("_due", "_forward", "_timer", "legs", "stream")
 
@@ -79,13 +84,11 @@ class _StreamForwarder:
         """Runs in the middle of a commit."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(
-                max(self._due, loop.time() + limits.ROUTER_PAUSE_S_MIN), self._on_timer
-            )
+            self._timer = loop.call_at(max(self._due, loop.time() + ROUTER_PAUSE_S_MIN), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._due = asyncio.get_running_loop().time() + self.legs * limits.ROUTER_PAUSE_S_PER_LEG
+        self._due = asyncio.get_running_loop().time() + self.legs * ROUTER_PAUSE_S_PER_LEG
         self._forward(self.stream)
 
     def stop(self) -> None:
@@ -112,24 +115,24 @@ class RouterService:
         self._topics = topics
         self._cluster = cluster
         self._routers_max = routers_max  # 0: unlimited
-        self._copying = RouterCopier(log, clock)
-        self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forwards at a time
+        self._copying = RouterCopier(log, clock, streams)
+        self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forward at a time
         self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
-        self._rounds = PeriodicTask("routers", limits.ROUTER_RETRY_S, self._retry)
+        self._retry_task = PeriodicTask("routers", ROUTER_RETRY_S, self._retry)
 
     def start(self) -> None:
         """Forward in the background from now on."""
         self._feeders = {}
-        self._rounds.start()
+        self._retry_task.start()
         self._watch_sources()
         for feeder in self._feeders.values():
             feeder.changed()
 
     async def close(self) -> None:
-        """Forward what is in memory only: the rest is forwarded after the next start."""
-        await self._rounds.stop()
+        """Forward from ephemeral sources. The rest is forwarded after the next start."""
+        await self._retry_task.stop()
         for feeder in (self._feeders or {}).values():
             feeder.stop()
             self._streams.unwatch((feeder.stream,), feeder)
@@ -145,7 +148,7 @@ class RouterService:
     # Routers
 
     async def put(self, name: str, settings: RouterSettings) -> bool:
-        """Make or change a router. Returns whether it is new.
+        """Create or change a router. Returns whether it is new.
 
         Raises InvalidName, InvalidInput, TopicNotFound, TopicIncompatible, Throttled, RouterCycle."""
         _check_names(name, settings)
@@ -161,7 +164,7 @@ class RouterService:
             bound = self._routers_max
             if bound and routers.get(name) is None and len(routers) >= bound:
                 raise Throttled(
-                    "max_routers", bound, f"there are {bound} routers, the most this server makes"
+                    "max_routers", bound, f"there are {bound} routers, the maximum of this server"
                 )
             refusal = routers.refusal(name, *ids, allow_cycle=settings.allow_cycle)
             if refusal is not None:
@@ -194,11 +197,11 @@ class RouterService:
         return made
 
     async def _topic(self, name: str) -> Topic:
-        """The topic, made if there is none yet."""
+        """The topic, created if it does not exist."""
         return await self._topics.find_or_create(name)
 
     async def get(self, name: str) -> RouterInfo:
-        """Raises RouterNotFound. Forwards first, so that the total counts all that was written before."""
+        """Raises RouterNotFound. Forwards first, so that the total includes all earlier writes."""
         info = self.info(name)
         await self.drain(info.dest)
         return self.info(name)
@@ -229,7 +232,7 @@ class RouterService:
         )
 
     async def delete(self, name: str) -> bool:
-        """Returns whether there was one."""
+        """Returns whether the router existed."""
         router = self._log.ledger.routers.get(name)
         source = None if router is None else self._streams.get_by_id(router.source)
         if source is None:
@@ -241,7 +244,7 @@ class RouterService:
 
     @contextlib.asynccontextmanager
     async def _paused(self, source: Topic) -> AsyncIterator[None]:
-        """Nothing of this source is under way meanwhile."""
+        """No forward of this source runs inside the context."""
         async with contextlib.AsyncExitStack() as held:
             for stream in source.streams:
                 await held.enter_async_context(self._lock(stream))
@@ -250,9 +253,9 @@ class RouterService:
     # Routing
 
     async def drain(self, topic: str) -> None:
-        """Copy everything that routers have for this topic by now, so that the next read sees it.
+        """Copy everything that routers have for this topic now, so that the next read sees it.
 
-        By now means acked through any broker. Who tends a source copies soon, but a reader need not wait for it."""
+        "Now" includes writes acknowledged by any broker. Readers do not wait for the broker that copies."""
         found = self._destination_topic(topic)
         if found is not None and self._cluster.shared:
             await self._log.barrier()
@@ -267,7 +270,7 @@ class RouterService:
                 return
 
     def _destination_topic(self, topic: str) -> Topic | None:
-        """The topic, if there is a router to it."""
+        """The topic, if a router copies to it."""
         legs = self._log.ledger.routers.legs
         found = self._streams.get(topic) if len(self._log.ledger.routers) else None
         if found is None or not any(legs.to_stream(stream) for stream in found.streams):
@@ -275,14 +278,14 @@ class RouterService:
         return found
 
     async def forget(self, topic: str) -> list[str]:
-        """The names of the routers that go with the topic, sorted. The ledger removes them as it removes it."""
+        """The sorted names of the topic's routers, which the ledger deletes with the topic."""
         found = self._streams.get(topic)
         if found is None:
             return []
         return sorted(router.name for router in self._log.ledger.routers.of_topic(found.topic_id))
 
     def _upstream(self, topic: Topic) -> tuple[list[int], bool]:
-        """The streams that reach a topic, those before others that feed them; and whether some feed each other."""
+        """The streams that reach a topic, upstream first; and whether there is a cycle."""
         routers = self._log.ledger.routers
         order: dict[int, None] = {}
         cyclic = False
@@ -314,7 +317,7 @@ class RouterService:
         return self._log.ledger.routers.legs.sources()
 
     def _watch_sources(self) -> None:
-        """Be told of what is written to the streams that routers read from."""
+        """Watch the streams that routers read from."""
         if self._feeders is None:
             return
         routers = self._log.ledger.routers
@@ -331,7 +334,7 @@ class RouterService:
             feeder.legs = len(routers.legs.from_stream(stream))
 
     def _turn(self, stream: int) -> bool:
-        """Whether it is this broker that copies from the stream unasked, of those that share the log."""
+        """Whether this broker copies from the stream in the background."""
         return self._cluster.runs_here(f"copies of {stream}")
 
     def _start(self, stream: int) -> None:
@@ -342,7 +345,7 @@ class RouterService:
         task.add_done_callback(self._tasks.discard)
 
     async def _retry(self) -> None:
-        """What was left behind: by a full destination, by an error, by partitions added meanwhile."""
+        """Forward what is left after a full destination, an error or new partitions."""
         self._watch_sources()
         for stream in filter(self._turn, self._sources()):
             await self._forward(stream)
@@ -363,7 +366,7 @@ class RouterService:
             return False
 
     async def _forward(self, stream: int) -> None:
-        """Forward all there is by now. Waits for a round under way, whose copies may not be visible yet."""
+        """Forward everything that is readable now. Waits for a running one, whose copies may not be readable yet."""
         lock = self._lock(stream)
         if not lock.locked() and not self._pending(stream):
             return
@@ -373,7 +376,7 @@ class RouterService:
             try:
                 await self._forward_now(stream)
             except NotFound:
-                return  # a topic or router was deleted meanwhile
+                return  # a topic or router was deleted in the meantime
             except MainstemError as error:
                 _log.warning("cannot forward", stream=stream, error=str(error))
 
@@ -383,7 +386,9 @@ class RouterService:
         if source is None:
             return
         if source.config.ttl_ms:
-            await expire(self._log, source, stream, self._clock.now_ms())  # a copy must not outlive its time
+            await expire(
+                self._log, source, stream, self._clock.now_ms()
+            )  # expired records must not be copied
         end = self._log.streams.of(stream).stable_end(stream)
         if ledger.routers.legs.forwards(stream):
             await self._log.propose(Forward(stream, end, self._clock.now_ms()))
@@ -392,13 +397,13 @@ class RouterService:
 
 
 def _check_names(name: str, settings: RouterSettings) -> None:
-    if not valid_router_name(name):
+    if not valid_router_name(split_id(name)[1]):
         raise InvalidName(
-            f"{name[:64]!r} is no router name: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : > -, "
-            "the first a letter or digit"
+            f"invalid router name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits and . _ : > -, "
+            "starting with a letter or digit"
         )
     for topic in (settings.source, settings.dest):
-        if not valid_name(topic):
+        if not valid_name(split(topic)[1]):
             raise InvalidName(f"invalid topic name {topic[:64]!r}")
     if settings.source == settings.dest:
-        raise InvalidInput("a router leads from one topic to another: source and dest are the same")
+        raise InvalidInput("a router needs two different topics: source and dest are the same")

@@ -1,4 +1,4 @@
-"""Which records a match on their tag means: one tag, or all that begin alike."""
+"""Matches records by tag: one tag, or all tags with a prefix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Match:
     """A record without a tag never matches."""
 
     text: bytes
-    prefix: bool = False  # the tag begins with it; else the tag is it
+    prefix: bool = False  # match tags that begin with it, instead of equal ones
 
     def covers(self, tag: bytes | None) -> bool:
         if tag is None:
@@ -21,6 +21,6 @@ class Match:
         return tag.startswith(self.text) if self.prefix else tag == self.text
 
     def offsets(self, batches: memoryview) -> Integers:
-        """Of the records in some stamped batches that match."""
+        """The offsets of matching records in some stamped batches."""
         find = offsets_with_key_prefix if self.prefix else offsets_with_key
         return find(batches, self.text)

@@ -1,4 +1,4 @@
-"""Who reads which partition in a share group: a pure function of who subscribes to what."""
+"""Which member of a share group reads which partition: a pure function of the subscriptions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NAME = "simple"
 def assign_shared(
     readers: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
-    """Every partition to a subscriber at least, and every subscriber a partition of each of its topics: where there
-    are more of the one than of the other, several share one. Each topic begins with another member."""
+    """Assign every partition to at least one subscriber, and every subscriber a partition of each of its topics. If
+    there are more members than partitions, several share one. Each topic begins with a different member."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in readers}
     for shift, (topic, count) in enumerate(sorted(partitions.items())):
         members = sorted(member for member, topics in readers.items() if topic in topics)

@@ -1,7 +1,7 @@
-"""The members of a share group, and which partitions each reads. Records are no concern of it: see shares.py.
+"""The members of a share group, and which partitions each reads. shares.py handles the records.
 
-Members only send heartbeats. Several may read one partition, so nobody waits for another to give one up: what a member
-is told to read it reads at once.
+Members only send heartbeats. Several members may read one partition, so no member waits for another: it reads its new
+assignment at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainstem.ledger.topics import Topics
 class ShareMember:
     member_id: str
     session: Timer
-    instance_id: str | None = None  # no member of a share group has one
+    instance_id: str | None = None  # share groups have no static members
     client_id: str = ""
     client_host: str = ""
     rack: str | None = None
@@ -38,14 +38,14 @@ class ShareGroup:
 
     def __init__(self, name: str, timers: Timers, members_max: int, topics: Callable[[], Topics]) -> None:
         self.name = name
-        self.epoch = 0  # counts changes of what the group wants to read
+        self.epoch = 0  # counts changes of the subscription
         self.members: dict[str, ShareMember] = {}
         self._timers = timers
         self._members_max = members_max
         self._topics = topics
-        self._sizes: dict[str, tuple[bytes, int]] = {}  # topic read by the group → id, partitions
-        self._topics_seen: int | None = None  # digest of the topics when they were looked at
-        self._changed = False  # who is in it, or what they want to read, since the last assignment
+        self._sizes: dict[str, tuple[bytes, int]] = {}  # subscribed topic → id, partitions
+        self._topics_seen: int | None = None  # digest of the topics at the last check
+        self._changed = False  # members or subscriptions changed since the last assignment
         self._target: dict[str, Partitions] = {}
 
     @property
@@ -76,7 +76,7 @@ class ShareGroup:
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
     ) -> None:
-        """Nobody commits offsets of a share group that has members."""
+        """Raise: offsets of a share group with members cannot be committed."""
         if self.members:
             raise WrongGroupKind(f"group {self.name!r} is a share group: it has no offsets to commit")
 
@@ -87,7 +87,7 @@ class ShareGroup:
         member = self.members.get(beat.member_id)
         if member is None:
             if len(self.members) >= self._members_max:
-                raise GroupFull(f"group {self.name!r} has {self._members_max} members, the most allowed")
+                raise GroupFull(f"group {self.name!r} has {self._members_max} members, the maximum")
             member = self._add(beat.member_id)
         return member
 
@@ -116,13 +116,13 @@ class ShareGroup:
             self._changed = True
 
     def _remove(self, member: ShareMember) -> None:
-        """It left, or was not heard of."""
+        """The member left, or its session expired."""
         member.session.cancel()
         del self.members[member.member_id]
         self._changed = True
 
     def _assign(self) -> None:
-        """Anew, if the members, what they want to read or the topics themselves have changed."""
+        """Assign again if the members, their subscriptions or the topics have changed."""
         topics = self._topics()
         if not self._changed and topics.digest == self._topics_seen:
             return

@@ -1,15 +1,17 @@
 """Share sessions: which partitions a share consumer fetches from this broker, so that it need not name them again.
 
-Each request of a session counts up its epoch. Sessions are volatile: a consumer whose session is not known opens
-another.
+Each request of a session raises its epoch. Sessions are volatile: a consumer whose session is unknown opens another
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem import limits
 from mainstem.errors import InvalidShareSession, ShareSessionNotFound, ShareSessionsFull
+
+SHARE_SESSIONS_MAX = 10_000  # of share consumers on one broker
+SHARE_SESSION_PARTITIONS_MAX = 100_000  # of all these sessions
 
 TopicPartition = tuple[bytes, int]  # topic id, partition
 
@@ -23,7 +25,7 @@ class ShareSession:
     def __init__(self, group: str, member: str) -> None:
         self.group = group
         self.member = member
-        self.epoch = 1  # that the next request has
+        self.epoch = 1  # of the next request
         self.partitions: dict[TopicPartition, None] = {}
 
 
@@ -38,19 +40,17 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(self, group: str, member: str) -> ShareSession:
-        """A new session, in place of the member's old one. Raises ShareSessionsFull."""
+        """A new session, which replaces the member's old one. Raises ShareSessionsFull."""
         old = self._sessions.get((group, member))
         if old is not None:
             self.close(old)
-        elif len(self._sessions) >= limits.SHARE_SESSIONS_MAX:
-            raise ShareSessionsFull(
-                f"{limits.SHARE_SESSIONS_MAX} share sessions are open, the most there may be"
-            )
+        elif len(self._sessions) >= SHARE_SESSIONS_MAX:
+            raise ShareSessionsFull(f"{SHARE_SESSIONS_MAX} share sessions are open, the maximum")
         session = self._sessions[group, member] = ShareSession(group, member)
         return session
 
     def find(self, group: str, member: str, epoch: int) -> ShareSession:
-        """The session whose turn this epoch is, or that is to close.
+        """The session whose next epoch this is, or which the request closes.
 
         Raises ShareSessionNotFound, InvalidShareSession."""
         session = self._sessions.get((group, member))
@@ -72,9 +72,9 @@ class ShareSessions:
                 self._partitions -= 1
         for partition in added:
             if partition not in session.partitions:
-                if self._partitions >= limits.SHARE_SESSION_PARTITIONS_MAX:
+                if self._partitions >= SHARE_SESSION_PARTITIONS_MAX:
                     raise ShareSessionsFull(
-                        f"share sessions hold {limits.SHARE_SESSION_PARTITIONS_MAX} partitions, the most there may be"
+                        f"share sessions hold {SHARE_SESSION_PARTITIONS_MAX} partitions, the maximum"
                     )
                 session.partitions[partition] = None
                 self._partitions += 1

@@ -1,4 +1,4 @@
-"""What holds for one share group."""
+"""The effective settings of a share group."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from mainstem.broker.groups.settings import (
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """Of one group."""
+    """Settings of one share group."""
 
     begins_earliest: bool
-    begins_ms_ago: int | None  # None: at either end
+    begins_ms_ago: int | None  # None: at the start or end offset
     committed_only: bool
     lock_ms: int
     deliveries_max: int
@@ -36,7 +36,7 @@ class ShareSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> ShareSettings:
-        """`values`: those that are not the default."""
+        """`values`: the settings that differ from the default."""
 
         def value(name: str) -> str:
             return values.get(name, GROUP_SETTINGS[name].default)

@@ -1,7 +1,7 @@
-"""Shares at work: records are handed out to the members of share groups, settled, and had again.
+"""Records of share groups: members acquire and acknowledge them, and unacknowledged ones become available again.
 
-Who has a record is decided by the ledger, as with queues. A record is read before it is asked for, so that a member is
-given what fits into its answer; an answer of the ledger says which of what was read it has got.
+The ledger decides which member holds a record, as with queues. Records are read before they are acquired, so that a
+member acquires what fits into its response; the ledger's result says which of them the member got.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from mainstem.records.header import walk
 __all__ = ["AcquireLimits", "Acquired", "Runs", "Settlement", "ShareService", "Verdict", "check_settings"]
 
 _log = events.named("shares")
-_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed", "unread")  # by verdict
-_READ_BYTES = 4 * limits.MIB  # of one partition at once, whatever a member would take
+_OUTCOMES = ("gaps", "accepted", "released", "rejected", "renewed")  # by verdict
+_READ_BYTES = 4 * limits.MIB  # per partition and read, whatever a member's limits are
 
 Runs = tuple[tuple[int, int, int], ...]  # (first, end, deliveries)
 Settlement = tuple[int, int, int]  # (first, end, verdict)
 
 
 class Acquired(NamedTuple):
-    """What a member has got of one stream. The batches may hold records besides, which it has not."""
+    """What a member acquired of one stream. The batches may contain other records too."""
 
     batches: list[memoryview]
     runs: Runs
@@ -53,11 +53,11 @@ class Acquired(NamedTuple):
 
 
 class AcquireLimits(NamedTuple):
-    """What a member would take at most."""
+    """The limits of one acquisition."""
 
     records: int
     size: int
-    exact: bool = False  # not one record more, even if the rest of its batch is then sent again
+    exact: bool = False  # never more records, even if the rest of a batch is then sent again
 
 
 class ShareService:
@@ -65,7 +65,7 @@ class ShareService:
         self._log = log
         self._clock = clock
         self._streams = streams
-        # Who reads a partition in vain because another member is being given it had better wait.
+        # Serialises members of a group per partition, so that none reads records that another is acquiring.
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
         self._turn = 0
         self._releases: set[asyncio.Task[None]] = set()
@@ -73,7 +73,7 @@ class ShareService:
         self._verdicts = [0] * len(Verdict)
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for running tasks."""
         await asyncio.gather(*self._releases, return_exceptions=True)
 
     # Settings
@@ -82,7 +82,7 @@ class ShareService:
         return ShareSettings.of(self.own_settings(group))
 
     def own_settings(self, group: str) -> Mapping[str, str]:
-        """Those that are not the default."""
+        """The settings that differ from the default."""
         return self._log.ledger.group_settings.get(group)
 
     def groups_with_settings(self) -> list[str]:
@@ -95,7 +95,7 @@ class ShareService:
         values = check_settings(put, removed)
         await self._log.propose(AlterGroupSettings(group, values, tuple(removed)))
 
-    # Handing out
+    # Acquiring
 
     async def fetch(
         self,
@@ -107,9 +107,9 @@ class ShareService:
         wait_s: float,
         hurry: asyncio.Event,
     ) -> dict[int, Acquired | MainstemError]:
-        """What the member gets of each stream, or why nothing can be had of it.
+        """What the member acquires of each stream, or the error for the stream.
 
-        While there is nothing at all it waits, unless somebody is in a hurry."""
+        If there is nothing at all, it waits, unless `hurry` is set."""
         wake_signal = _ShareSignal(hurry)
         self._streams.watch(streams, wake_signal)
         ends = self._clock.monotonic() + wait_s
@@ -130,7 +130,10 @@ class ShareService:
         found: dict[int, Acquired | MainstemError] = {}
         self._turn += 1
         first = self._turn % max(len(streams), 1)
-        for stream in [*streams[first:], *streams[:first]]:  # a busy one shall not starve the rest
+        for stream in [
+            *streams[first:],
+            *streams[:first],
+        ]:  # so that a busy stream does not starve the others
             if wanted.records <= 0 or wanted.size <= 0:
                 break
             try:
@@ -146,14 +149,14 @@ class ShareService:
         return found
 
     def _next_change_s(self, group: str, streams: Sequence[int]) -> float:
-        """Until a lock of somebody runs out. A lock holds up to and including its last millisecond."""
+        """The time until a lock expires. A lock holds up to and including its last millisecond."""
         shares = (self._log.ledger.shares.get(group, stream) for stream in streams)
         times = [share.leases.next_change_ms for share in shares if share is not None]
         ends = [time_ms for time_ms in times if time_ms is not None]
-        return max(min(ends) + 1 - self._clock.now_ms(), 1) / 1000 if ends else float("inf")
+        return max(min(ends) + 1 - self._log.now_ms(), 1) / 1000 if ends else float("inf")
 
     async def acquire(self, group: str, member: str, stream: int, wanted: AcquireLimits) -> Acquired | None:
-        """Lock records for a member, for as long as the group's setting says. None: there are none to be had now."""
+        """Lock records for a member, for the group's lock duration. None: none are available now."""
         turn = self._turns.get((group, stream))
         if turn is None:
             turn = self._turns[group, stream] = asyncio.Lock()
@@ -163,7 +166,9 @@ class ShareService:
             while True:
                 await self._expire(share)
                 end = self._end(stream, settings)
-                at = self._log.ledger.shares.next_offset(share, end, settings.in_flight_max)
+                at = self._log.ledger.shares.next_offset(
+                    share, end, settings.in_flight_max, aborted=not settings.committed_only
+                )
                 if at is None:
                     return None
                 found = await self._read(share, member, at, end, wanted, settings)
@@ -196,6 +201,7 @@ class ShareService:
                 settings.lock_ms,
                 settings.deliveries_max,
                 settings.in_flight_max,
+                aborted=not settings.committed_only,
             )
         )
         self._acquired += sum(last - first for first, last, _ in acquired.runs)
@@ -209,7 +215,7 @@ class ShareService:
     async def _read(
         self, share: Share, member: str, at: int, end: int, wanted: AcquireLimits, settings: ShareSettings
     ) -> tuple[list[memoryview], int] | None:
-        """Batches from `at` on, as far as the member would take them, and where they end; None: look again."""
+        """Batches from `at` on within the member's limits, and their end; None: try again."""
         size = min(wanted.size, _READ_BYTES)
         try:
             chunk = self._streams.read_cached(share.stream, at, size)
@@ -218,7 +224,7 @@ class ShareService:
         except RecordsLost as loss:
             await self._give_up(share, member, (at, loss.end), settings)
             return None
-        except OffsetOutOfRange:  # the stream begins later by now, which the next command takes note of
+        except OffsetOutOfRange:  # the start offset moved; the next command applies that
             await self._log.propose(SettleShare(share.group, share.stream, "", ()))
             return None
         kept: list[memoryview] = []
@@ -234,7 +240,7 @@ class ShareService:
     async def _give_up(
         self, share: Share, member: str, within: tuple[int, int], settings: ShareSettings
     ) -> None:
-        """Records that cannot be read, nor ever will be, are nobody's."""
+        """Archive records that are lost and can never be read."""
         lost = await self._acquire(share, member, limits.SHARE_IN_FLIGHT_MAX, within, settings)
         ranges = [(first, last, int(Verdict.REJECT)) for first, last, _ in lost.runs]
         _log.error("lost records passed over", group=share.group, stream=share.stream, end=within[1])
@@ -258,18 +264,18 @@ class ShareService:
     def _share(self, group: str, stream: int) -> Share:
         share = self._log.ledger.shares.get(group, stream)
         if share is None:
-            raise ShareNotFound(group)  # the group was deleted meanwhile
+            raise ShareNotFound(group)  # the group was deleted in the meantime
         return share
 
     async def _expire(self, share: Share) -> None:
         due_ms = share.leases.next_change_ms
-        if due_ms is not None and due_ms < self._clock.now_ms():
+        if due_ms is not None and due_ms < self._log.now_ms():
             await self._log.propose(SettleShare(share.group, share.stream, "", ()))
 
     # Settling
 
     async def settle(self, group: str, member: str, stream: int, ranges: Collection[Settlement]) -> None:
-        """What became of records that a member has; durable when it returns. All of it holds, or nothing.
+        """Acknowledge records that a member holds; durable on return. All of it applies, or nothing.
 
         Raises RecordNotHeld, ShareNotFound, StreamNotFound, InvalidInput."""
         settings = self.settings(group)
@@ -280,24 +286,26 @@ class ShareService:
             self._verdicts[kind] += count
         self._note_archived(group, stream, settled.archived)
         if any(settled.counts):
-            self._log.visibility.wake(stream)  # who waits may find something
+            self._log.visibility.wake(stream)  # waiting members may find records
 
     def _note_archived(self, group: str, stream: int, records: int) -> None:
         if records:
             self._archived += records
             _log.warning(
-                "records given up", group=group, stream=stream, records=records, message="delivery limit"
+                "records archived", group=group, stream=stream, records=records, message="delivery limit"
             )
 
-    async def release(self, group: str, member: str, verdict: Verdict = Verdict.RELEASE) -> None:
-        """Everything that a member has got from this broker is to be had again."""
+    async def release(self, group: str, member: str) -> None:
+        """Make everything that a member acquired from this broker available again."""
         for stream, share in self._log.ledger.shares.of_group(group).items():
             held = share.leases.held_offsets(member, self._log.broker)
             if held:
-                await self.settle(group, member, stream, [(*run, int(verdict)) for run in ranges_of(held)])
+                await self.settle(
+                    group, member, stream, [(*run, int(Verdict.RELEASE)) for run in ranges_of(held)]
+                )
 
     def abandon(self, group: str, member: str) -> None:
-        """As `release`, for a member that is gone: nobody waits for it."""
+        """Like `release`, in the background, for a member that left."""
         task = asyncio.get_running_loop().create_task(self._abandon(group, member))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
@@ -305,13 +313,13 @@ class ShareService:
     async def _abandon(self, group: str, member: str) -> None:
         try:
             await self.release(group, member)
-        except MainstemError as error:  # then the locks run out
+        except MainstemError as error:  # then the locks expire
             _log.info("records not released", group=group, error=str(error))
 
-    # What an administrator asks
+    # Administration
 
     def published(self) -> Iterator[Metric]:
-        """What the metrics endpoint shows."""
+        """The metrics of share groups."""
         counts = dict(zip(_OUTCOMES, self._verdicts, strict=True))
         rows = {"acquired": self._acquired, **counts, "archived": self._archived}
         yield Metric(
@@ -332,16 +340,16 @@ class ShareService:
         return self._log.ledger.shares.of_group(group)
 
     async def move(self, group: str, starts: Sequence[tuple[int, int]]) -> None:
-        """Have the group begin at these offsets, whatever it read before: (stream, offset)."""
+        """Reset the group to these offsets: (stream, offset)."""
         await self._log.propose(OpenShare(group, tuple(starts), reset=True))
 
     async def delete(self, group: str, streams: Sequence[int] = ()) -> None:
-        """Forget where the group is in these streams, or in all of them."""
+        """Delete the group's state in these streams, or in all of them."""
         await self._log.propose(DeleteShare(group, tuple(streams)))
 
 
 class _ShareSignal:
-    """Rings when something happens to a stream, or somebody is in a hurry."""
+    """Is set when a stream changes, or when `hurry` is set."""
 
     def __init__(self, hurry: asyncio.Event) -> None:
         self.rung = asyncio.Event()
@@ -361,14 +369,14 @@ class _ShareSignal:
 
 
 def check_settings(put: Sequence[tuple[str, str]], removed: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The settings as they are kept. Raises InvalidConfig."""
+    """The settings to store. Raises InvalidConfig."""
     for name in removed:
         known(name)
     return tuple((name, checked(name, value)) for name, value in put)
 
 
 def _answer(batches: list[memoryview], runs: Runs) -> Acquired:
-    """Without the batches that nothing was got of."""
+    """The result without batches from which nothing was acquired."""
     kept: list[memoryview] = []
     for batch in batches:
         header = next(walk(batch))

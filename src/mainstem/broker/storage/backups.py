@@ -1,4 +1,4 @@
-"""Backups of a running broker, which hard-links its files so that they are not deleted and copies the links; and of a
+"""Backups of a running broker, which hard-links its files and copies the links so that they are not deleted; and of a
 data directory that no server has open."""
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from mainstem.api.server import BackupReport
-from mainstem.broker.tables.catalog import FOLDER
-from mainstem.broker.tables.lake_garbage import PARTS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
@@ -39,6 +37,8 @@ from mainstem.ports.commitlog.local.segments import file_name
 from mainstem.ports.files import OsFiles
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.tables.catalog import FOLDER
+from mainstem.tables.garbage import PARTS
 
 _LINKS = ".backup"
 
@@ -54,7 +54,7 @@ class Backups:
         self._running = False
 
     async def run(self, url: str) -> BackupReport:
-        """Copy all that the log holds now to a store. One backup at a time.
+        """Copy the log's current contents to a store. One backup at a time.
 
         Raises InvalidConfig, Throttled, ObjectMissing, StoreRefused, StoreUnreachable; InvalidInput in a cluster."""
         store = open_store(url)
@@ -92,7 +92,7 @@ class Backups:
 async def _stored_elsewhere(
     store: ObjectStore, log: LogId, ledger: Ledger, here: Sequence[LocalFile]
 ) -> list[BackupContent]:
-    """What a log has only in its object store. Raises ObjectMissing if the store lacks a file that the log needs."""
+    """The files that are only in the object store. Raises ObjectMissing if it lacks one that the log needs."""
     paths = {file.path for file in here}
     # Tables first: the sweep deletes old files of tables without regard to backups.
     found = await stored_contents(store, f"{FOLDER}/", may_go=True)
@@ -100,7 +100,7 @@ async def _stored_elsewhere(
         found += await stored_contents(store, prefix)
     if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
         raise ObjectMissing(
-            f"the object store has lost {min(lost)} ({len(lost)} in all), so the backup would be incomplete"
+            f"the object store has lost {min(lost)} ({len(lost)} in total), so the backup would be incomplete"
         )
     found += cold_contents(store, log, _cold(ledger, here))
     return [content for content in found if content.path not in paths]

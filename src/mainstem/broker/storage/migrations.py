@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from mainstem.broker.tables import table_metadata
-from mainstem.broker.tables.catalog import FOLDER, found_in
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, InvalidInput, NotFound
 from mainstem.ledger.table import Table
 from mainstem.log.log import Log, LogOptions
@@ -38,8 +36,11 @@ from mainstem.ports.commitlog.shared.importing import open_importer
 from mainstem.ports.commitlog.shared.open import MIGRATION_KEY, SharedPlace, open_shared
 from mainstem.ports.files import OsFiles
 from mainstem.ports.host import boot_id
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
+from mainstem.tables import table_metadata
+from mainstem.tables.catalog import FOLDER, found_in
 
 RESERVED = ("log/", MIGRATION_KEY)  # prefixes that users' files must not have in the new store
 
@@ -50,8 +51,8 @@ Showing = Callable[[int], AbstractContextManager[Progress]]
 async def migrate(
     directory: Path, place: SharedPlace, *, objects: str, showing: Showing, dry_run: bool
 ) -> MigrationReport:
-    """Copy what the log holds. The directory stays as it is, except for a clean stop. Returns what was, or would be,
-    copied. Running it again for the same log resumes an interrupted migration.
+    """Copy the log. The directory stays unchanged, except for a clean stop. Returns what was, or would be, copied.
+    Running it again for the same log resumes an interrupted migration.
 
     Raises DirectoryUnusable, DirectoryLocked, InvalidInput, LogDamaged, Unavailable, StoreRefused."""
     if not (directory / FORMAT).is_file():
@@ -124,11 +125,12 @@ async def _rows(table: Table, store: ObjectStore) -> set[str]:
     try:
         key, content = await found_in(store, table.location)
         table_metadata.check_available()
-        from mainstem.broker.tables.table_relocation import Relocation
+        from mainstem.tables.relocation import Relocation
 
         old = table.location.removesuffix(key)
-        trial = Relocation(_ReadOnlyStore(store), old, old, "trial")
-        await trial.run(content)
+        blocking = BlockingStore(_ReadOnlyStore(store), asyncio.get_running_loop())
+        trial = Relocation(blocking, old, old, "trial")
+        await asyncio.to_thread(trial.run, content)
         keys = {name.removeprefix(old) for name in trial.named if name.startswith(old)}
         for key in keys:
             check_key(key)

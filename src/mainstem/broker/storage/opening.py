@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.errors import InvalidConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.backup_contents import OBJECTS
@@ -37,30 +37,32 @@ from mainstem.ports.objectstore.refusals import RefusalsAsOutages
 if TYPE_CHECKING:
     from mainstem.broker.broker import BrokerOptions
 
+LINGER_MS_BUCKET = 100  # how long records wait for others before they are put into a bucket together
+
 
 _MOVED = ".objects-moved"
 _log = events.named("tiers")
 
 
 async def move_objects(directory: Path, store: ObjectStore) -> None:
-    """Move the objects of a directory into the object store it was given. The caller holds the directory.
+    """Move the objects of a directory to the configured object store. The caller has locked the directory.
 
     The folder stays until the store holds all of it durably, so an interrupted move starts over. Raises StoreRefused,
     StoreUnreachable."""
     local, moved = directory / OBJECTS, directory / _MOVED
-    await asyncio.to_thread(shutil.rmtree, moved, True)  # left by a move that was interrupted at its end
+    await asyncio.to_thread(shutil.rmtree, moved, True)  # left by an interrupted move
     folder = LocalObjectStore(local)
     found = [one async for one in folder.list()]
     if not found:
         return
     total = sum(one.size_bytes for one in found)
-    _log.info("moving objects of the directory into the store", files=len(found), bytes=total)
+    _log.info("moving objects to the store", files=len(found), bytes=total)
     for one in found:
         await store.put(one.key, await folder.get(one.key))
     await asyncio.to_thread(local.rename, moved)
     await asyncio.to_thread(OsFiles().fsync_dir, directory)
     await asyncio.to_thread(shutil.rmtree, moved, True)
-    _log.info("moved objects of the directory into the store", files=len(found), bytes=total)
+    _log.info("moved objects to the store", files=len(found), bytes=total)
 
 
 _MEMORY = "broker.json"  # the number that a shared log gave to the broker of this directory
@@ -71,7 +73,7 @@ _log = events.named("opening")
 
 
 async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tuple[Log, Lock | None]:
-    """Take the log over, or join it. Returns what holds the directory of a broker that shares its log."""
+    """Open the log, or join a shared one. Also returns the lock of the directory of a broker that shares its log."""
     if options.place is None and options.hot is not None:
         return await _open_tiered(options, options.hot, clock, random), None
     if options.place is None:
@@ -87,14 +89,14 @@ async def _open_own(options: BrokerOptions, clock: Clock) -> Log:
     if elsewhere:
         await log.close()
         raise InvalidConfig(
-            f"{elsewhere} older files of the log in {options.data_dir} are in an object store alone: "
+            f"{elsewhere} older files of the log in {options.data_dir} are only in an object store: "
             "name it with --objects"
         )
     return log
 
 
 async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, random: Random) -> Log:
-    """A log of one's own whose older objects are in the object store."""
+    """A local log whose older objects are in the object store."""
     store = open_store(options.objects_url)
     while True:
         port = await TieredCommitLog.open_tiered(
@@ -113,16 +115,17 @@ async def _open_tiered(options: BrokerOptions, hot: HotRetention, clock: Clock, 
         try:
             await check_owned(port, store, log.ledger)
             if not await missing_notes(port, log.ledger):
+                await log.find_missing()
                 log.tier(lasting, clock, random, hot)
                 return log
         except BaseException:
             await log.close()
             raise
-        await log.close()  # it was recovered without the objects whose notes are there now
+        await log.close()  # it was recovered without the objects whose notes exist now
 
 
 async def _opened(port: LocalCommitLog, options: BrokerOptions, clock: Clock, store: ObjectStore) -> Log:
-    """The log over a port of its own, which is closed if that fails."""
+    """The log on a local commit log, which is closed on failure."""
     try:
         return await Log.open(
             port,
@@ -140,7 +143,7 @@ async def _join(
     options: BrokerOptions, place: SharedPlace, clock: Clock, random: Random
 ) -> tuple[Log, Lock | None]:
     if options.default_config.durability == "ephemeral":
-        raise InvalidConfig("a shared log keeps all it is given: topics cannot be ephemeral by default")
+        raise InvalidConfig("a shared log does not support ephemeral topics: change the default durability")
     files = OsFiles()
     make_directories(files, options.data_dir)
     lock = files.lock(options.data_dir / _LOCK)
@@ -158,7 +161,7 @@ async def _join(
                 replace(
                     _log_options(options),
                     broker=number,
-                    # Of this process, so that it can tell whether another one took its number.
+                    # Unique to this process, so that it notices when another process takes its number.
                     boot_id=f"{boot_id()}/{random.token(_TOKEN_BYTES).hex()}",
                     shared=True,
                     linger_ms=place.linger_ms,
@@ -185,16 +188,17 @@ def _log_options(options: BrokerOptions) -> LogOptions:
         sync_every_ms=options.sync_every_ms,
         repack=options.repack,
         trusts_log=options.trusts_log,
+        accept_missing=options.accept_missing,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _BrokerNumberFile:
-    """What a broker without a number of its own remembers from one start to the next."""
+    """What a broker without a configured number stores between starts."""
 
-    token: str  # by which etcd knows it
+    token: str  # identifies the broker in etcd
     broker: int | None = None
-    log: str = ""  # which log the number is of
+    log: str = ""  # the log that assigned the number
 
     @classmethod
     def load(cls, directory: Path, random: Random) -> _BrokerNumberFile:
@@ -204,18 +208,18 @@ class _BrokerNumberFile:
             return cls(random.token(_TOKEN_BYTES).hex())
 
     def save(self, directory: Path) -> None:
-        """If it is lost the broker gets another number, and nothing else happens: a full disk is no reason to stop."""
+        """Failure is not fatal: without the file, the broker gets another number at its next start."""
         text = json.dumps({"token": self.token, "broker": self.broker, "log": self.log})
         temporary = directory / f"{_MEMORY}.new"
         try:
             temporary.write_text(text + "\n", encoding="utf-8")
             temporary.replace(directory / _MEMORY)
         except OSError as error:
-            _log.warning("the broker's number is not kept", directory=str(directory), error=str(error))
+            _log.warning("broker number not saved", directory=str(directory), error=str(error))
 
 
 def linger_ms(asked: int | None, *, etcd: bool) -> int:
-    """How long records wait for others, where nothing was said about it."""
+    """The default linger time, unless one is configured."""
     if asked is not None:
         return asked
-    return 0 if etcd else limits.LINGER_MS_BUCKET
+    return 0 if etcd else LINGER_MS_BUCKET

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    backup: str  # where the old checkpoints are
-    position: int  # of the newest checkpoint now
-    divergence: Divergence  # what was found
+    backup: str  # folder of the old checkpoints
+    position: int  # of the new checkpoint
+    divergence: Divergence  # the differences found
 
 
 async def repair_log(options: BrokerOptions, clock: Clock, random: Random, backup: Path) -> RepairReport:

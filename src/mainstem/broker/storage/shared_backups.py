@@ -34,7 +34,7 @@ _ATTEMPTS_MAX = 5  # each continues where the previous one met a deleted file
 async def back_up_shared(source: SharedPlace, to: SharedPlace, *, showing: Showing) -> MigrationReport:
     """Copy the log to an empty store. Running it again for the same log resumes an interrupted copy.
 
-    Raises DirectoryUnusable if there is no log, InvalidInput if the place is not empty, LogDamaged, ObjectMissing,
+    Raises DirectoryUnusable if there is none, InvalidInput if the place is not empty, LogDamaged, ObjectMissing,
     StoreRefused, Unavailable."""
     store, target = open_store(source.store), open_store(to.store)
     await _check_there(source, store)
@@ -65,9 +65,7 @@ async def _check_there(source: SharedPlace, store: ObjectStore) -> None:
         return
     finally:
         await importer.close()
-    raise DirectoryUnusable(
-        f"there is no log in {source.name}: name it with --store, and --etcd if it has one"
-    )
+    raise DirectoryUnusable(f"no log in {source.name}: set --store, and --etcd if etcd orders the log")
 
 
 async def _copied(

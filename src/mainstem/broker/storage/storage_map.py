@@ -1,47 +1,52 @@
-"""Which objects hold what: files of the log, repacked files, each with the topics in them, and parts."""
+"""The storage map: files of the log, repacked files and parts, with the topics in each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from mainstem import limits
 from mainstem.api.server import PartRow, RepackedRow, StorageMap, StoredRange, Tier, WalObject
 from mainstem.errors import LogDamaged
 from mainstem.ledger.repacked_objects import RepackRound
 from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
 from mainstem.log.objects.stored_objects import ObjectContents
 from mainstem.log.read.extents import Rows
 
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Broker
+STORAGE_OBJECTS_SHOWN = 200
+STORAGE_REPACKED_SHOWN = 50  # repacked files; each needs a read of its index
+STORAGE_PARTS_SHOWN = 500
+STORAGE_RANGES_SHOWN = 50
 
 
-async def storage_map(
-    broker: Broker, allowed: Callable[[str], bool], topic: Topic | None = None
-) -> StorageMap:
-    """All that is stored, or all that is stored of one topic."""
-    streams = None if topic is None else set(topic.streams)
-    held = broker.log.stored_objects(spans=True).objects[::-1]
-    if streams is not None:
-        held = [one for one in held if _mentions(one, streams)]
-    objects = [_object(broker, one, allowed, streams) for one in held[: limits.STORAGE_OBJECTS_SHOWN]]
-    files = _repacked_files(broker, streams)
-    shown = files[: limits.STORAGE_REPACKED_SHOWN]
-    repacked = [await _repacked(broker, number, made, allowed, streams) for number, made in shown]
-    parts = sorted(
-        _parts(broker, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)
-    )
-    return StorageMap(
-        objects,
-        len(held),
-        parts[: limits.STORAGE_PARTS_SHOWN],
-        len(parts),
-        len(broker.log.ledger.generations.garbage()),
-        broker.lake.store_url,
-        [row for row in repacked if row is not None],
-        len(files),
-    )
+class StorageMaps:
+    def __init__(self, log: Log, store_url: str) -> None:
+        self._log = log
+        self._store_url = store_url  # of parts and repacked files, without secrets
+
+    async def map(self, allowed: Callable[[str], bool], topic: Topic | None = None) -> StorageMap:
+        """Everything that is stored, or everything of one topic."""
+        log = self._log
+        streams = None if topic is None else set(topic.streams)
+        held = log.stored_objects(spans=True).objects[::-1]
+        if streams is not None:
+            held = [one for one in held if _mentions(one, streams)]
+        objects = [_object(log, one, allowed, streams) for one in held[:STORAGE_OBJECTS_SHOWN]]
+        files = _repacked_files(log, streams)
+        shown = files[:STORAGE_REPACKED_SHOWN]
+        repacked = [await _repacked(log, number, made, allowed, streams) for number, made in shown]
+        parts = sorted(
+            _parts(log, allowed, streams), key=lambda part: (-part.generation, part.topic, -part.end)
+        )
+        return StorageMap(
+            objects,
+            len(held),
+            parts[:STORAGE_PARTS_SHOWN],
+            len(parts),
+            len(log.ledger.generations.garbage()),
+            self._store_url,
+            [row for row in repacked if row is not None],
+            len(files),
+        )
 
 
 def _mentions(one: ObjectContents, streams: set[int]) -> bool:
@@ -49,43 +54,43 @@ def _mentions(one: ObjectContents, streams: set[int]) -> bool:
 
 
 def _object(
-    broker: Broker, one: ObjectContents, allowed: Callable[[str], bool], streams: set[int] | None
+    log: Log, one: ObjectContents, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> WalObject:
-    ranges = [] if one.spans is None else _ranges(broker, one.spans, allowed, streams)
+    ranges = [] if one.spans is None else _ranges(log, one.spans, allowed, streams)
     return WalObject(
         one.number,
         one.size_bytes,
         one.sealed,
         one.commits,
-        ranges[: limits.STORAGE_RANGES_SHOWN],
+        ranges[:STORAGE_RANGES_SHOWN],
         len(ranges),
-        _tier(broker, one),
+        _tier(log, one),
     )
 
 
 def _ranges(
-    broker: Broker, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
+    log: Log, spans: Rows, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> list[StoredRange]:
-    """What an object holds, the largest first."""
+    """The contents of an object, the largest range first."""
     columns = [spans[name].tolist() for name in ("bytes", "stream", "base", "end")]
     ranges: list[StoredRange] = []
     for size, stream, base, end in sorted(zip(*columns, strict=True), reverse=True):
-        topic = broker.log.ledger.topics.of_stream(stream)
+        topic = log.ledger.topics.of_stream(stream)
         if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):
             continue
         start, frontier = (
-            broker.log.streams.of(stream).start(stream),
-            broker.log.ledger.generations.frontier(stream),
+            log.streams.of(stream).start(stream),
+            log.ledger.generations.frontier(stream),
         )
         live = end > max(start, frontier)
         ranges.append(StoredRange(topic.name, topic.streams.index(stream), base, end, size, live))
     return ranges
 
 
-def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
-    """By number, newest first; of a topic those that may hold records of it."""
+def _repacked_files(log: Log, streams: set[int] | None) -> list[tuple[int, RepackRound]]:
+    """Repacked files, newest first; with `streams`, only those that may hold their records."""
     found: set[tuple[int, int]] = set()
-    rounds = broker.log.ledger.repacked.rounds
+    rounds = log.ledger.repacked.rounds
     for at, made in enumerate(rounds):
         everything = range(made.number, made.number + len(made.files))
         numbers = [everything] if streams is None else [made.covering(stream, 0) for stream in streams]
@@ -94,32 +99,32 @@ def _repacked_files(broker: Broker, streams: set[int] | None) -> list[tuple[int,
 
 
 async def _repacked(
-    broker: Broker, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
+    log: Log, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
-    """None if it was replaced meanwhile, or holds nothing of the topic."""
+    """None if it was replaced in the meantime, or holds nothing of the topic."""
     file = made.files[number - made.number]
     facts = (file.key, file.bytes, made.level, made.first, made.end)
     try:
-        extents = await broker.log.repacked_extents(number)
+        extents = await log.repacked_extents(number)
     except LogDamaged:
         return RepackedRow(*facts, streams=0, ranges=[], ranges_total=0, damaged=True)
     if extents is None:
         return None
-    spans = extents.spans[extents.spans["bytes"] > 0]  # the others only say where a stream goes on
-    ranges = _ranges(broker, spans, allowed, streams)
+    spans = extents.spans[extents.spans["bytes"] > 0]  # empty spans only tell where a stream continues
+    ranges = _ranges(log, spans, allowed, streams)
     if streams is not None and not ranges:
         return None
-    return RepackedRow(*facts, len(spans), ranges[: limits.STORAGE_RANGES_SHOWN], len(ranges))
+    return RepackedRow(*facts, len(spans), ranges[:STORAGE_RANGES_SHOWN], len(ranges))
 
 
-def _tier(broker: Broker, one: ObjectContents) -> Tier:
-    if one.cold or broker.log.shared:
+def _tier(log: Log, one: ObjectContents) -> Tier:
+    if one.cold or log.shared:
         return "store"
-    return "disk" if broker.log.ledger.tiers.stored(one.number) is None else "both"
+    return "disk" if log.ledger.tiers.stored(one.number) is None else "both"
 
 
-def _parts(broker: Broker, allowed: Callable[[str], bool], streams: set[int] | None) -> Iterator[PartRow]:
-    ledger = broker.log.ledger
+def _parts(log: Log, allowed: Callable[[str], bool], streams: set[int] | None) -> Iterator[PartRow]:
+    ledger = log.ledger
     for stream in ledger.generations.streams():
         topic = ledger.topics.of_stream(stream)
         if topic is None or not allowed(topic.name) or (streams is not None and stream not in streams):

@@ -1,15 +1,15 @@
-"""How lately topics were read, and the priority that follows from it. Kept in memory only."""
+"""How recently topics were read, and the resulting priority. In memory only."""
 
 from __future__ import annotations
 
 from mainstem.ledger.config import TopicConfig
 from mainstem.ports.clock import Clock
 
-PRIORITY_MAX = 1_000  # of one given by hand, either way
+PRIORITY_MAX = 1_000  # the maximum of a configured priority, positive or negative
 
 _FRESH = 500  # priority of a topic read just now
 _HALF_LIFE_MS = 30_000
-_FORGOTTEN_MS = 300_000  # a topic not read for so long has no priority of its own
+_FORGOTTEN_MS = 300_000  # after this time a read no longer raises the priority
 
 
 class Activity:
@@ -18,7 +18,7 @@ class Activity:
         self._read_ms: dict[bytes, int] = {}  # by topic id
 
     def read(self, topic_id: bytes) -> None:
-        """Somebody consumed the topic."""
+        """A client consumed the topic."""
         self._read_ms[topic_id] = self._clock.now_ms()
 
     def forget(self, topic_id: bytes) -> None:
@@ -28,7 +28,7 @@ class Activity:
         return self._read_ms.get(topic_id)
 
     def priority(self, topic_id: bytes, config: TopicConfig) -> int:
-        """As given by hand, or else by how lately the topic was read."""
+        """The configured priority, or one by how recently the topic was read."""
         if config.priority is not None:
             return max(-PRIORITY_MAX, min(PRIORITY_MAX, config.priority))
         read_ms = self.last_read_ms(topic_id)

@@ -1,4 +1,4 @@
-"""A topic's config as named texts, and back: what every door and the command line use to set and show it."""
+"""Converts a topic's config to named texts and back, for all doors and the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from mainstem.errors import InvalidConfig
 from mainstem.ledger.config import TopicConfig
 from mainstem.values import did_you_mean
 
+TOPIC_SETTING_CHARS_MAX = 64 * limits.KIB  # one setting's value, as text
+
 Source = Literal["topic", "server", "default"]
 Operation = Literal["set", "delete", "append", "subtract"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """One change of one setting, by name. `delete` goes back to the server's default and takes no text."""
+    """One change of one setting, by name. `delete` restores the server's default and takes no text."""
 
     name: str
     operation: Operation
@@ -33,12 +35,12 @@ class ConfigEntry:
 
     setting: TopicSetting
     value: str
-    source: Source  # who decided on the value
-    server_value: str  # what the topic would have without a word of its own
+    source: Source  # where the value comes from
+    server_value: str  # the value if the topic does not set it
 
 
 def parse(settings: Mapping[str, str], base: TopicConfig | None = None) -> TopicConfig:
-    """`base` with these settings changed. Raises InvalidConfig for a name or a value it does not know."""
+    """`base` with these settings changed. Raises InvalidConfig for an unknown name or an invalid value."""
     config = base or TopicConfig()
     changes: dict[str, object] = {}
     inert = dict(config.inert)
@@ -61,9 +63,9 @@ def parse(settings: Mapping[str, str], base: TopicConfig | None = None) -> Topic
 def replaced(
     settings: Mapping[str, str], default: TopicConfig, base: TopicConfig | None = None
 ) -> TopicConfig:
-    """A config of these settings and no others, given by name; the rest goes back to the server's default.
+    """A config of exactly these settings; the others return to the server's default.
 
-    What has no name here, or is fixed once a topic exists, stays as `base` has it."""
+    Fields without a setting, and settings that are fixed at creation, stay as in `base`."""
     back = {row.field: getattr(default, row.field) for row in TOPIC_SETTINGS if row.field and not row.fixed}
     start = msgspec.structs.replace(base or default, **back, inert=default.inert, named=())
     return msgspec.structs.replace(parse(settings, start), named=tuple(sorted(settings)))
@@ -85,13 +87,13 @@ def edited(config: TopicConfig, edits: Sequence[ConfigEdit], default: TopicConfi
 
 
 def describe(config: TopicConfig) -> dict[str, str]:
-    """A topic's settings by name, as `parse` takes them: those with an effect, and the others that differ."""
+    """A topic's settings by name, as `parse` takes them: effective ones, and inert ones that are set."""
     effective = {row.name: value_of(row, config) for row in TOPIC_SETTINGS if not row.inert}
     return dict(sorted((effective | dict(config.inert)).items()))
 
 
 def entries(config: TopicConfig, default: TopicConfig) -> list[ConfigEntry]:
-    """Every setting there is, as a topic has it, by name."""
+    """All settings of a topic, by name."""
     return [_entry(row, config, default) for row in TOPIC_SETTINGS]
 
 
@@ -109,10 +111,8 @@ def value_of(row: TopicSetting, config: TopicConfig) -> str:
 
 
 def _parsed(row: TopicSetting, text: str) -> object:
-    if len(text) > limits.TOPIC_SETTING_CHARS_MAX:
-        raise InvalidConfig(
-            f"{row.name} takes up to {limits.TOPIC_SETTING_CHARS_MAX} characters, not {len(text)}"
-        )
+    if len(text) > TOPIC_SETTING_CHARS_MAX:
+        raise InvalidConfig(f"{row.name} takes at most {TOPIC_SETTING_CHARS_MAX} characters, not {len(text)}")
     try:
         return row.parse(text)
     except ValueError as wrong:
@@ -123,7 +123,7 @@ def _edited_text(row: TopicSetting, edit: ConfigEdit, config: TopicConfig) -> st
     if edit.operation == "set":
         return edit.text
     if row.kind != "list":
-        raise InvalidConfig(f"{row.name} takes one value: items are added to and taken from lists only")
+        raise InvalidConfig(f"{row.name} is not a list: only lists can be appended to or subtracted from")
     present = items(value_of(row, config))
     if edit.operation == "append":
         return ",".join([*present, *(item for item in items(edit.text) if item not in present)])
@@ -142,6 +142,6 @@ def _entry(row: TopicSetting, config: TopicConfig, default: TopicConfig) -> Conf
 def _check_together(config: TopicConfig) -> None:
     if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
         raise InvalidConfig(
-            f"max.compaction.lag.ms is {config.max_compaction_lag_ms}: it takes min.compaction.lag.ms, which "
-            f"is {config.min_compaction_lag_ms}, or more"
+            f"max.compaction.lag.ms is {config.max_compaction_lag_ms}: it must be at least min.compaction.lag.ms, "
+            f"which is {config.min_compaction_lag_ms}"
         )

@@ -1,6 +1,6 @@
-"""Deletes: records go for good because somebody asked, and nobody is told.
+"""Deletes: remove records permanently on request. Readers get no tombstone.
 
-The broker finds the offsets by reading the keys; the ledger is handed the offsets and never looks inside a batch.
+The broker finds the offsets by reading the keys; the ledger gets only the offsets, and never reads a batch.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from mainstem import limits
 from mainstem.broker.routers.tag_matching import Match
-from mainstem.broker.streams import stream_of
+from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import expire, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
@@ -22,6 +23,10 @@ from mainstem.ports.clock import Clock
 from mainstem.records import kernels
 from mainstem.records.index import Integers, index_slices
 from mainstem.records.reserved_headers import find_reserved_headers
+from mainstem.records.undecodable import decoded
+
+DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
+DELETE_SIZING_BYTES_MAX = 64 * limits.MIB  # read to compute the deleted bytes; above it, the average is used
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -32,18 +37,23 @@ class _MatchingRecords:
     sizes: list[Integers] = field(default_factory=list)
     read_bytes: int = 0
 
+    def add(self, others: _MatchingRecords) -> None:
+        self.offsets += others.offsets
+        self.sizes += others.sizes
+
 
 class DeleteService:
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     async def delete(
         self, topic: Topic, *, before_seq: int | None = None, match: Match | None = None, partition: int = 0
     ) -> int:
-        """Delete what is there now, older than `before_seq` and matching. Returns how many records went.
+        """Delete existing records below `before_seq` that match. Returns how many were deleted.
 
-        Raises PartitionNotFound, or TopicNotFound if the topic is deleted meanwhile."""
+        Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
         stream = stream_of(topic, partition)
         try:
             if topic.config.ttl_ms:
@@ -62,7 +72,7 @@ class DeleteService:
         streams, number = self._log.streams.of(stream).state(stream)
         size = 0
         if streams.tracked(number) is None and end < self._log.streams.of(stream).bounds(stream)[1]:
-            # Without rows for each record the ledger would take the average for their bytes.
+            # Without rows for each record the ledger would estimate their bytes by the average.
             found = await self._scan(stream, start, end, None)
             size = int(sum(sizes.sum() for sizes in found.sizes))
         return await self._log.streams.of(stream).trim(stream, end, "delete", size)
@@ -72,8 +82,8 @@ class DeleteService:
             return 0
         offsets, sizes = np.concatenate(found.offsets), np.concatenate(found.sizes)
         deleted = 0
-        for first in range(0, len(offsets), limits.DELETE_RECORDS_PER_COMMAND):
-            part = slice(first, first + limits.DELETE_RECORDS_PER_COMMAND)
+        for first in range(0, len(offsets), DELETE_RECORDS_PER_COMMAND):
+            part = slice(first, first + DELETE_RECORDS_PER_COMMAND)
             deleted += await self._log.streams.of(stream).delete(
                 stream, as_ranges(offsets[part]), int(sizes[part].sum())
             )
@@ -85,30 +95,40 @@ class DeleteService:
         at = start
         while at < end:
             try:
-                chunk = await self._log.streams.of(stream).read(stream, at, limits.READ_BYTES_DEFAULT)
+                chunk = await self._streams.read(stream, at, limits.READ_BYTES_DEFAULT, view=View.COMMITTED)
             except RecordsLost as loss:
                 at = loss.end
                 continue
             except OffsetOutOfRange as moved:
                 if moved.start <= at:
                     raise
-                at = moved.start  # trimmed meanwhile
+                at = moved.start  # trimmed in the meantime
                 continue
             if match is None:
                 found.read_bytes += sum(map(len, chunk.batches))
-                if found.read_bytes > limits.DELETE_SIZING_BYTES_MAX:
-                    return _MatchingRecords()  # so much that the average has to do
+                if found.read_bytes > DELETE_SIZING_BYTES_MAX:
+                    return _MatchingRecords()  # too many: use the average size
+            reached = chunk.next_offset
             if chunk.batches:
-                await asyncio.to_thread(_find_matching, chunk.batches, at, end, match, found)
-            if chunk.next_offset <= at:
+                look = partial(_find_matching, start=at, end=end, match=match)
+                try:
+                    matching, reached = await asyncio.to_thread(decoded, chunk.batches, at, reached, look)
+                except RecordsLost as loss:
+                    at = loss.end
+                    continue
+                found.add(matching)
+            if reached <= at:
                 break
-            at = chunk.next_offset
+            at = reached
         return found
 
 
 def _find_matching(
-    batches: Sequence[memoryview], start: int, end: int, match: Match | None, found: _MatchingRecords
-) -> None:
+    batches: Sequence[memoryview], start: int, end: int, match: Match | None
+) -> _MatchingRecords:
+    found = _MatchingRecords()
+    if not batches:
+        return found
     joined = [memoryview(b"".join(batches))] if len(batches) > 1 else batches
     wanted = None if match is None else match.offsets(joined[0])
     for index in index_slices(joined):
@@ -122,6 +142,7 @@ def _find_matching(
         if chosen.any():
             found.offsets.append(offsets[chosen])
             found.sizes.append(sizes[chosen])
+    return found
 
 
 def as_ranges(offsets: Integers) -> Ranges:

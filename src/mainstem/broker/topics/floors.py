@@ -1,7 +1,7 @@
 """Where a stream's readable records begin, and why: the floors, with expiry exact to the millisecond.
 
-The ledger's expiry floor moves when retention gets to it. A reader must not see a record past its time, so
-here the floor is computed for the moment of the call.
+The ledger's expiry floor moves only when retention runs. A reader must not see an expired record, so the floor is
+computed here for the moment of the call.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mainstem.log.log import Log
 
 
 class Floors(NamedTuple):
-    """Offsets: records below each are gone for that reason. None is past `end`."""
+    """Offsets: records below each were removed for that reason. None is past `end`."""
 
     deleted: int
     evicted: int
     expired: int
-    trimmed: int  # by a router's source, before they were copied
-    damaged: int  # or never synced, and deletes have passed over them since
+    trimmed: int  # deleted by a router's source before they were copied
+    damaged: int  # damaged or never synced, below a start that deletes have moved
     start: int  # the first offset that may hold a readable record
-    end: int  # the visible end, or where the records of open transactions begin
-    expires_before_ms: int | None  # records older than this are expired, wherever they stand
+    end: int  # the high watermark, or the last stable offset
+    expires_before_ms: int | None  # records older than this are expired, at any offset
 
     @property
     def lost(self) -> int:
-        """Below it records went against everyone's will."""
+        """Records below it are lost, not deleted on request."""
         return max(self.evicted, self.expired, self.trimmed, self.damaged)
 
 
@@ -59,9 +59,9 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
 
 
 def _trimmed_to(streams: Streams, stream: int, start: int, end: int) -> int:
-    """The end of what a router's source gave up uncopied, if that stands right at the start; else 0.
+    """The end of what a router's source deleted before it was copied, if that is right at the start; else 0.
 
-    Deleted records may stand in between, where the ones before them are expired and not trimmed yet."""
+    Deleted records may come before it, if the records before them are expired and not trimmed yet."""
     reached, at = 0, start
     for first, last, reason in streams.holes(stream).overlapping(start, end):
         if first > at or (reason != SOURCE_TRIM and (reached or reason != DELETED)):
@@ -73,14 +73,14 @@ def _trimmed_to(streams: Streams, stream: int, start: int, end: int) -> int:
 
 
 def expired_to(streams: Streams, stream: int, before_ms: int) -> int:
-    """The end of the expired records that no live one stands before."""
+    """The end of the expired records before the first live one."""
     start = streams.start(stream)
     columns = streams.tracked(stream)
     if columns is None or not len(columns):
         return start
     first = int(columns.offsets[0])
     if streams.holes(stream).covered(start, first) < first - start:
-        return start  # a record from before the stream was tracked stands there
+        return start  # the first record is older than tracking
     return max(start, columns.expired_prefix(before_ms) or 0)
 
 
@@ -95,7 +95,7 @@ async def expire(log: Log, topic: Topic, stream: int, now_ms: int) -> None:
 
 
 async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: int) -> None:
-    """Records from before the topic had a ttl are known by their slices only: trim those that are too old."""
+    """Records from before the topic had a ttl are tracked by slice only: trim slices that are too old."""
     store = log.streams.of(stream)
     streams, number = store.state(stream)
     columns = streams.tracked(number)
@@ -108,7 +108,7 @@ async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: i
 
 
 def _behind_records(streams: Streams, stream: int, floor: int) -> int:
-    """The floor right behind the last record below it: what was deleted or lost there did not live to expire."""
+    """The offset after the last record below the floor: deleted and lost records there did not expire."""
     start, holes = streams.start(stream), streams.holes(stream)
     while floor > start:
         below = next(iter(holes.overlapping(floor - 1, floor)), None)
@@ -119,7 +119,7 @@ def _behind_records(streams: Streams, stream: int, floor: int) -> int:
 
 
 def expired_records(streams: Streams, stream: int, before_ms: int) -> tuple[int, int]:
-    """How many live records are expired by now, and their bytes."""
+    """The number and bytes of live records that are expired now."""
     columns = streams.tracked(stream)
     if columns is None:
         return 0, 0

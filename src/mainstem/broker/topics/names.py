@@ -1,4 +1,4 @@
-"""Which names the HTTP door gives topics: fewer than may exist (Kafka clients make `_schemas` and others)."""
+"""Topic names that the HTTP door may create: a subset of the valid ones (Kafka clients create `_schemas`)."""
 
 from __future__ import annotations
 

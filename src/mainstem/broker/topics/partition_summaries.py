@@ -1,4 +1,4 @@
-"""What a partition holds at this moment, with expired records already taken off."""
+"""The current contents of a partition, without expired records."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ class PartitionSummaries:
         self._clock = clock
 
     async def settled(self, topic: Topic, partition: int = 0) -> PartitionSummary:
-        """As `state`, once records from before the topic had its ttl are judged by it as well."""
+        """Like `state`, after expiring records from before the topic had its ttl."""
         stream = stream_of(topic, partition)
         if topic.config.ttl_ms:
             await expire_untracked(self._log, stream, topic.config, self._clock.now_ms())
         return self.state(topic, partition)
 
     def state(self, topic: Topic, partition: int = 0) -> PartitionSummary:
-        """Raises PartitionNotFound, or NotFound if the topic was deleted meanwhile."""
+        """Raises PartitionNotFound, or NotFound if the topic was deleted in the meantime."""
         stream = stream_of(topic, partition)
         floors = floors_of(self._log, stream, topic.config, self._clock.now_ms())
         streams, number = self._log.streams.of(stream).state(stream)
-        count, size = int(streams.records[number]), int(streams.bytes[number])
+        missing = self._log.missing.count(stream)
+        count, size = max(0, int(streams.records[number]) - missing), int(streams.bytes[number])
         if floors.expires_before_ms is not None:
             expired, expired_bytes = expired_records(streams, number, floors.expires_before_ms)
-            count, size = count - expired, size - expired_bytes
+            count, size = max(0, count - expired), size - expired_bytes
         latest = int(streams.max_timestamp[number])
-        # Records written but not visible yet count already: they are there once their sync is.
+        # Counts records that are written but not synced yet.
         return PartitionSummary(floors.end, floors.start + 1, count, size, latest if latest >= 0 else None)

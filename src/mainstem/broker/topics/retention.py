@@ -1,13 +1,13 @@
-"""Retention: topics give up what their time and size limits no longer cover.
+"""Retention: deletes records that are over a topic's time and size limits.
 
-Caps and TTL floors that must be exact are the ledger's; `retention.ms` and `retention.bytes` go by whole
-slices, the way Kafka goes by whole segments. Each trim is a command that names the offset, so doing it twice
-changes nothing.
+The ledger enforces caps and TTL floors, which must be exact; `retention.ms` and `retention.bytes` apply to whole
+slices, as Kafka's do to whole segments. Each trim is a command that names the offset, so repeating it has no
+effect.
 """
 
 from __future__ import annotations
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.topics.floors import expire_untracked, expired_to
 from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
@@ -16,6 +16,8 @@ from mainstem.ledger.streams import TrimReason
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
+RETENTION_EVERY_S = 30.0
+
 _events = events.named("retention")
 
 
@@ -23,7 +25,7 @@ class Retention:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = PeriodicTask("retention", limits.RETENTION_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("retention", RETENTION_EVERY_S, self.enforce)
 
     async def enforce(self) -> int:
         """Trim every partition that is over a limit. Returns how many were trimmed."""
@@ -33,11 +35,11 @@ class Retention:
                 try:
                     trimmed += await self._enforce_stream(stream, topic.config)
                 except NotFound:
-                    continue  # deleted meanwhile
+                    continue  # deleted in the meantime
                 except (Unavailable, BrokerFenced):
-                    raise  # it is the same for every topic
-                except Exception as error:  # noqa: BLE001 - it is this partition's problem: the others go on
-                    _events.warning("no retention for a partition", topic=topic.name, error=described(error))
+                    raise  # it would fail for every topic
+                except Exception as error:  # noqa: BLE001 - one partition's failure must not stop the others
+                    _events.warning("retention failed", topic=topic.name, error=described(error))
         if trimmed:
             await self._log.collect()
         return trimmed

@@ -1,4 +1,4 @@
-"""Topics: how they are made, changed and deleted, and what is checked before the ledger is asked."""
+"""Topics: creates, changes and deletes them, after checks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any, cast
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC
+from mainstem.broker.namespaces import NamespaceService, qualify, split
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
-from mainstem.errors import InvalidConfig, InvalidName, Throttled, TopicExists, TopicNotFound
+from mainstem.errors import CapacityReached, InvalidConfig, InvalidName, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
 from mainstem.log.log import Log
@@ -28,7 +30,7 @@ class TopicService:
         log: Log,
         clock: Clock,
         random: Random,
-        default_config: TopicConfig,
+        namespaces: NamespaceService,
         *,
         topics_max: int,
         partitions_max: int,
@@ -36,14 +38,14 @@ class TopicService:
         self._log = log
         self._clock = clock
         self._random = random
-        self._default_config = default_config
-        self._topics_max = topics_max  # 0: the ledger's own bound
+        self._namespaces = namespaces
+        self._topics_max = topics_max  # 0: the ledger's own limit
         self._partitions_max = partitions_max  # 0: unlimited
         self._partitions_coming = 0  # of topics that are being created or extended
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
 
-    # What there is
+    # Lookups
 
     def get(self, name: str) -> Topic:
         """Raises TopicNotFound."""
@@ -57,25 +59,28 @@ class TopicService:
         found = [topic for topic in self._log.ledger.topics if topic.name.startswith(prefix)]
         return sorted(found, key=lambda topic: topic.name.encode())
 
-    # Coming and going
+    # Create and delete
 
     async def create(
         self, name: str, *, partitions: int, config: TopicConfig | None, exist_ok: bool, dry_run: bool
     ) -> Topic:
-        _check_name(name)
+        namespace, plain = split(name)
+        _check_name(plain)
         existing = self._log.ledger.topics.get(name)
         if existing is not None and exist_ok:
             if name in self._creating:  # applied, but not durable yet
                 await asyncio.shield(self._creating[name])
             return existing
-        config = config or self._default_config
+        if existing is None:
+            self._check_room(name)
+        config = config or self._namespaces.default_config(name)
         self._check_class(config)
-        command = CreateTopic(name, self._random.token(16), partitions, config)
+        command = CreateTopic(plain, self._random.token(16), partitions, config, namespace)
         if dry_run:
             self._check_command(command)
-            return Topic(command.topic_id, command.namespace, name, (-1,) * partitions, config, created_ms=0)
+            return Topic(command.topic_id, namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
-            with self._room_for(partitions):
+            with self._room_for(0 if name == AUDIT_TOPIC else partitions):
                 return await self._create(command)
         except TopicExists:
             if exist_ok:
@@ -83,27 +88,35 @@ class TopicService:
             raise
 
     async def _create(self, command: CreateTopic) -> Topic:
+        name = qualify(command.namespace, command.name)
         creation = asyncio.ensure_future(self._log.propose(command))
-        if self._creating.setdefault(command.name, creation) is creation:
-            creation.add_done_callback(lambda _: self._creating.pop(command.name))
+        if self._creating.setdefault(name, creation) is creation:
+            creation.add_done_callback(lambda _: self._creating.pop(name))
         return cast(Topic, await asyncio.shield(creation))
 
     async def make(self, name: str, config: TopicConfig) -> Topic:
-        if not valid_name(name):
+        if not valid_name(split(name)[1]):
             raise InvalidName(
                 f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
-                "and . _ : -, the first a letter or digit"
+                "and . _ : -, starting with a letter or digit"
             )
+        partitions = self._namespaces.default_partitions(name)
+        return await self.create(name, partitions=partitions, config=config, exist_ok=False, dry_run=False)
+
+    def _check_room(self, name: str) -> None:
         bound = self._topics_max
-        if bound and name not in self._log.ledger.topics and len(self._log.ledger.topics) >= bound:
-            raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
-        return await self.create(name, partitions=1, config=config, exist_ok=False, dry_run=False)
+        topics = self._log.ledger.topics
+        counted = len(topics) - (AUDIT_TOPIC in topics)  # the audit log is the server's own
+        if bound and name != AUDIT_TOPIC and counted >= bound:
+            raise CapacityReached(
+                "max_topics", bound, f"there are {bound} topics, the maximum of this server"
+            )
 
     async def find_or_create(self, name: str) -> Topic:
-        """The topic that copies go to or come from, created if there is none yet."""
+        """The source or destination of a router, created if it does not exist."""
         with contextlib.suppress(TopicNotFound):
             return self.get(name)
-        config = msgspec.structs.replace(self._default_config, durability="disk")
+        config = msgspec.structs.replace(self._namespaces.default_config(name), durability="disk")
         try:
             return await self.make(name, config)
         except TopicExists:  # another request was first
@@ -122,13 +135,13 @@ class TopicService:
         self._check_class(config)
         topic = self.get(name)
         if topic.config.ttl_ms:
-            # Readers were told that these are gone: no later rule may bring them back.
+            # Readers already saw these as expired: a later config must not bring them back.
             for stream in topic.streams:
                 await expire(self._log, topic, stream, self._clock.now_ms())
         return cast(Topic, await self._log.propose(AlterTopic(topic.topic_id, config)))
 
     async def change(
-        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool
+        self, name: str, change: Callable[[TopicConfig], TopicConfig], *, dry_run: bool = False
     ) -> Topic:
         async with self._changing:
             topic = self.get(name)
@@ -149,10 +162,11 @@ class TopicService:
 
     @contextlib.contextmanager
     def _room_for(self, partitions: int) -> Iterator[None]:
-        """Raises Throttled if that many more partitions exceed the limit."""
+        """Raises CapacityReached if that many more partitions exceed the limit."""
         bound = self._partitions_max
-        if bound and self._log.ledger.topics.partitions + self._partitions_coming + partitions > bound:
-            raise Throttled(
+        coming = self._partitions_coming + partitions
+        if partitions and bound and self._log.ledger.topics.partitions + coming > bound:
+            raise CapacityReached(
                 "max_partitions",
                 bound,
                 f"{partitions} more partitions are too many: all topics together have up to {bound}",
@@ -166,7 +180,7 @@ class TopicService:
     def _check_class(self, config: TopicConfig) -> None:
         if config.durability == "ephemeral" and self._log.shared:
             raise InvalidConfig(
-                "brokers share this log, and what one alone remembers the others lack: not ephemeral"
+                "a cluster does not support ephemeral topics, because they are in one broker's memory"
             )
 
     def _check_command(self, command: CreateTopic | AlterTopic | AddPartitions) -> None:

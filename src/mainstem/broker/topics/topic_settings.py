@@ -71,10 +71,10 @@ def _list(text: str) -> str:
 
 
 def _cleanup_policy(text: str) -> str:
-    policies = set(items(text))
-    if not policies or not policies <= {"delete", "compact"}:
-        raise ValueError(f"takes delete, compact or compact,delete; not {text!r}")
-    return ",".join(sorted(policies))
+    policies = items(text)
+    if not {*policies} <= {"delete", "compact"}:
+        raise ValueError(f"takes delete, compact, both or neither; not {text!r}")
+    return ",".join(dict.fromkeys(policies))
 
 
 def _effective(
@@ -324,6 +324,15 @@ _OWN: tuple[TopicSetting, ...] = (
         default=_DEFAULTS.type,
         field="type",
         fixed=True,
+    ),
+    _effective(
+        "mainstem.validate.records",
+        "string",
+        "validate_records",
+        one_of("header", "full"),
+        "What an append checks: header checks lengths, counts and the checksum of each batch; full also decodes "
+        "every record, as Kafka does, and rejects a batch that cannot be decoded. Compacted topics always decode "
+        "records, and reject those without a key.",
     ),
 )
 

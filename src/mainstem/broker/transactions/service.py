@@ -1,4 +1,4 @@
-"""Transactions: several partitions and group offsets change together, or not at all."""
+"""Transactions: changes of several partitions and group offsets that take effect together, or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mainstem import limits
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import ProducerUnknown, TransactionNotFound
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
@@ -28,6 +27,10 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.header import SliceFacts
 
+PRODUCER_IDLE_MS = 7 * 24 * 3600 * 1000
+TRANSACTIONAL_ID_IDLE_MS = 7 * 24 * 3600 * 1000  # an id unused for this long is deleted
+TRANSACTIONS_CHECK_EVERY_S = 1.0  # interval of checks for timed-out transactions
+
 __all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "TransactionService"]
 
 _log = logging.getLogger("mainstem.transactions")
@@ -42,7 +45,7 @@ class TransactionInfo:
     epoch: int
     timeout_ms: int
     phase: TransactionPhase
-    started_ms: int  # -1 = there was none yet
+    started_ms: int  # -1 = no transaction yet
     partitions: dict[str, list[int]]  # by topic, of the open transaction
 
 
@@ -53,13 +56,14 @@ class ProducerInfo:
     producer: int
     epoch: int
     last_sequence: int
-    heard_ms: int  # when it was last heard of, to the minute
+    heard_ms: int  # time of its last write, to the minute
+    last_offset: int  # where its last batch begins
     open_since: int  # first offset of its open transaction in the partition; -1 = none
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStamp:
-    """Who writes: a transactional id, and the producer id and epoch it was given."""
+    """The writer: a transactional id with its producer id and epoch."""
 
     id: str
     producer: int
@@ -67,26 +71,26 @@ class ProducerStamp:
 
 
 class TransactionService:
-    """What a transactional producer may do; the ledger decides, this proposes and times out."""
+    """The calls of transactional producers. Proposes commands to the ledger, and enforces timeouts."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.rounds = PeriodicTask("transactions", limits.TRANSACTIONS_CHECK_EVERY_S, self.enforce)
+        self.rounds = PeriodicTask("transactions", TRANSACTIONS_CHECK_EVERY_S, self.enforce)
 
     # Producers
 
     async def new_producer(self) -> tuple[int, int]:
-        """A producer id and epoch for a producer that is idempotent and no more."""
+        """A producer id and epoch for an idempotent producer without transactions."""
         allocated: ProducerAllocated = await self._log.propose(AllocateProducer())
         return allocated.producer, 0
 
     async def initialise(
         self, id: str, timeout_ms: int, producer: int = -1, epoch: int = -1
     ) -> tuple[int, int]:
-        """The producer id and epoch to write with. Earlier epochs are fenced, what they left open is aborted.
+        """The producer id and epoch to write with. Fences earlier epochs, and aborts what they left open.
 
-        Raises ProducerFenced if `producer` and `epoch` are given and a newer one has taken over,
+        Raises ProducerFenced if `producer` and `epoch` are given and a newer producer took over,
         InvalidTransactionTimeout, LimitReached."""
         started: ProducerInitialised = await self._log.propose(InitProducer(id, timeout_ms, producer, epoch))
         return started.producer, started.epoch
@@ -94,13 +98,13 @@ class TransactionService:
     # One transaction. All of these raise ProducerUnknown, ProducerFenced
 
     async def add_partitions(self, stamp: ProducerStamp, streams: Sequence[int]) -> None:
-        """Begin or widen a transaction. Raises StreamNotFound, LimitReached."""
+        """Add partitions to a transaction; begins one if none is open. Raises StreamNotFound, LimitReached."""
         await self._log.propose(
             AddStreamsToTransaction(stamp.id, stamp.producer, stamp.epoch, tuple(streams))
         )
 
     async def add_group(self, stamp: ProducerStamp, group: str) -> None:
-        """Begin or widen a transaction by a group's offsets. Raises LimitReached."""
+        """Add a group to a transaction; begins one if none is open. Raises LimitReached."""
         await self._log.propose(AddGroupToTransaction(stamp.id, stamp.producer, stamp.epoch, group))
 
     async def commit_offsets(
@@ -112,7 +116,7 @@ class TransactionService:
         *,
         joins: bool = False,
     ) -> None:
-        """Positions (stream, next offset, metadata) that count if the transaction commits.
+        """Offsets (stream, next offset, metadata) that are committed with the transaction.
 
         Raises InvalidTransaction unless `add_group` was called in this transaction, or this `joins` by itself."""
         await self._log.propose(
@@ -122,24 +126,24 @@ class TransactionService:
         )
 
     def joining(self, id: str, facts: SliceFacts) -> SliceFacts:
-        """The same batch, so that its partition becomes part of the id's transaction without `add_partitions`.
+        """The batch, marked so that its append adds its partition to the id's transaction, without `add_partitions`.
 
-        Raises ProducerUnknown if its producer is another id's: who may write for the one may not for the other."""
+        Raises ProducerUnknown if its producer belongs to another id, for which the client may not be authorised."""
         holder = self._log.ledger.transactions.of_producer(facts.producer)
         if holder is not None and holder.id != id:
-            raise ProducerUnknown(f"transactional id {id[:64]!r} is not held by producer {facts.producer}")
+            raise ProducerUnknown(f"producer {facts.producer} does not hold transactional id {id[:64]!r}")
         return facts._replace(joins=True)
 
     async def end(self, stamp: ProducerStamp, *, commit: bool, bump: bool = False) -> ProducerStamp:
-        """Commit or abort. Returns what to write with from now on: `bump` makes it another, which fences all
-        that was sent before. Raises InvalidTransaction if there is nothing to end."""
+        """Commit or abort. Returns the stamp for later writes: with `bump` it has a new epoch, which fences everything
+        sent before. Raises InvalidTransaction if no transaction is open."""
         ended: TransactionEnded = await self._log.propose(
             EndTransaction(stamp.id, stamp.producer, stamp.epoch, commit, bump)
         )
         return ProducerStamp(stamp.id, ended.producer, ended.epoch) if bump else stamp
 
     async def abort(self, id: str) -> bool:
-        """Abort what an id has open, as if its time were over: its producer is fenced. False if nothing is open.
+        """Abort an id's open transaction as if it had timed out, and fence its producer. False if none is open.
 
         Raises TransactionNotFound."""
         info = self.describe(id)
@@ -148,10 +152,10 @@ class TransactionService:
         )
         return bool(expired.ids)
 
-    # Looking
+    # Descriptions
 
     def pending(self, group: str) -> set[int]:
-        """Streams whose position in the group an open transaction may change."""
+        """Streams whose offset in the group an open transaction may commit."""
         return self._log.ledger.transactions.pending(group)
 
     def describe(self, id: str) -> TransactionInfo:
@@ -187,14 +191,14 @@ class TransactionService:
     # Timeouts
 
     async def enforce(self) -> tuple[str, ...]:
-        """Abort what takes longer than its producer allowed, forget ids long unused. Returns what expired."""
-        now = self._clock.now_ms()
+        """Abort transactions that timed out, and forget unused ids. Returns the expired transactional ids."""
+        now = self._log.now_ms()
         ledger = self._log.ledger
-        if ledger.producers.any_idle_since(now - limits.PRODUCER_IDLE_MS):
-            await self._log.propose(ExpireProducers(now - limits.PRODUCER_IDLE_MS))
+        if ledger.producers.any_idle_since(now - PRODUCER_IDLE_MS):
+            await self._log.propose(ExpireProducers(now - PRODUCER_IDLE_MS))
         idle = next(iter(ledger.transactions), None)
-        if idle is not None and idle.updated_ms < now - limits.TRANSACTIONAL_ID_IDLE_MS and not idle.open:
-            await self._log.propose(ForgetTransactionalIds(now - limits.TRANSACTIONAL_ID_IDLE_MS))
+        if idle is not None and idle.updated_ms < now - TRANSACTIONAL_ID_IDLE_MS and not idle.open:
+            await self._log.propose(ForgetTransactionalIds(now - TRANSACTIONAL_ID_IDLE_MS))
         late = tuple(
             (one.id, one.producer, one.epoch)
             for one in ledger.transactions.open()
@@ -204,5 +208,5 @@ class TransactionService:
             return ()
         expired: TransactionsExpired = await self._log.propose(ExpireTransactions(late, resumable=True))
         for id in expired.ids:
-            _log.warning("transaction timed out and was aborted", extra={"transactional_id": id})
+            _log.warning("transaction timed out", extra={"transactional_id": id})
         return expired.ids

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import ssl
+from functools import partial
 from pathlib import Path
 
 from uvicorn import Config
@@ -14,14 +15,17 @@ from uvicorn.server import ServerState
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import view_of
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
-from mainstem.doors.http.transport.auth import ApiKeys
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.errors import CannotListen, InvalidConfig
+
+WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
@@ -33,8 +37,10 @@ class HttpDoor:
         self,
         broker: Broker,
         *,
-        keys: ApiKeys | None = None,
         bounds: HttpLimits | None = None,
+        insecure: bool = False,
+        origins: OriginPolicy | None = None,
+        path_roots: tuple[Path, ...] = (),
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
@@ -42,9 +48,11 @@ class HttpDoor:
     ) -> None:
         self.context = Context(
             broker,
-            keys=keys or ApiKeys(),
             limits=bounds or HttpLimits(),
             probe_auth=probe_auth,
+            insecure=insecure,
+            origins=origins or OriginPolicy(),
+            path_roots=path_roots,
             budget=budget or Budget(),
         )
         self._seats = self.context.budget.door(limits.HTTP_CONNECTIONS_MAX)
@@ -52,21 +60,23 @@ class HttpDoor:
         self._tls = tls
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._inside: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log what clients do wrong
 
     @property
     def authenticates(self) -> bool:
-        return self.context.keys.required
+        return self.context.clients.required
 
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError, or CannotListen where keys are missing."""
         if not (address.loopback or self.authenticates or self._allow_insecure):
             raise CannotListen(
-                f"the http door does not listen on {address} without keys: set MAINSTEM_API_KEYS, or "
-                "MAINSTEM_ALLOW_INSECURE_NO_AUTH=1 to let everyone in who reaches it"
+                f"the http door does not listen on {address} without keys: set --api-keys-file or "
+                "MAINSTEM_API_KEYS, or --insecure to let everyone in who reaches it"
             )
+        self.context.view = view_of(address.namespace) if address.namespace else None
         app = App(self.context)
         config = Config(
             app,
@@ -79,14 +89,15 @@ class HttpDoor:
             server_header=False,
             date_header=False,
             timeout_keep_alive=int(limits.HTTP_IDLE_S),
-            ws_max_size=limits.WEBSOCKET_MESSAGE_BYTES_MAX,
+            ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             ws_max_queue=_MESSAGES_QUEUED_MAX,
             ws_per_message_deflate=False,  # it would cost every socket some 300 KB
         )
         config.load()
         loop = asyncio.get_running_loop()
+        self._protocol = partial(self._connected, config, app)
         self._server = await loop.create_server(
-            lambda: self._connected(config, app),
+            self._protocol,
             address.host,
             address.port,
             backlog=_BACKLOG,
@@ -95,6 +106,14 @@ class HttpDoor:
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()
+        return Address(host, port)
+
+    async def listen_inside(self) -> Address:
+        """Listen without TLS on a loopback port, for this server's own processes. They need credentials as anybody."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._protocol, "127.0.0.1", 0)
+        self._inside = server
+        host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
 
     def _connected(self, config: Config, app: App) -> HttpConnection:
@@ -112,6 +131,8 @@ class HttpDoor:
         if self._server is None:
             return 0
         self._server.close()
+        if self._inside is not None:
+            self._inside.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
         self.context.broker.decoding.stop_waiting()
@@ -132,7 +153,7 @@ class HttpDoor:
         if self._sweeping is not None:
             self._sweeping.cancel()
         if self._warming is not None:
-            await self._warming
+            await asyncio.wait((self._warming,))  # if it failed, a request that needs the kernels reported it
         return len(left)
 
     async def _sweep(self) -> None:

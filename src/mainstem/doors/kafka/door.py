@@ -7,24 +7,28 @@ import base64
 import hashlib
 import ipaddress
 import socket
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mainstem import events, limits
-from mainstem.address import Address
+from mainstem.address import Address, listener_name
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import NamespaceView, view_of
 from mainstem.doors.budget import Budget
-from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.connection import KafkaConnection, KafkaConnections, KafkaLimits
-from mainstem.doors.kafka.transport.context import KafkaContext
+from mainstem.doors.kafka.transport.context import KafkaContext, MetadataCache
 from mainstem.doors.kafka.transport.dispatch import Dispatch
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peer, Peers
 from mainstem.doors.kafka.transport.registry import apis
+
+KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client's close_notify
 
 _log = events.named("kafka")
 _BACKLOG = 1024
@@ -58,35 +62,53 @@ class KafkaDoor:
         self._security = security or KafkaSecurity()
         self._guard = AuthenticationContext(self._security, broker, self._clock)
         self.metrics = KafkaMetrics()
-        self._server: asyncio.Server | None = None
+        self._dispatches: dict[Address, Dispatch] = {}  # by listener
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, address: Address) -> Address:
-        """Listen. Returns the address as bound. Raises OSError."""
+        """Listen at one more address. Returns it as bound. Raises OSError, InvalidName."""
         loop = asyncio.get_running_loop()
-        self._connections = KafkaConnections(self._bounds, self.metrics, self._budget)
-        self._server = await loop.create_server(
-            self._connection,
+        view = view_of(address.namespace) if address.namespace else None
+        if not self._servers:
+            self._connections = KafkaConnections(self._bounds, self.metrics, self._budget)
+        server = await loop.create_server(
+            partial(self._connection, address),
             address.host,
             address.port,
             backlog=_BACKLOG,
             start_serving=False,
             **self._tls_options(),
         )
-        host, port, *_ = self._server.sockets[0].getsockname()
+        host, port, *_ = server.sockets[0].getsockname()
         bound = Address(host, port)
-        self.advertised = self._advertise or _reachable(bound)
-        self.context = self._new_context(self.advertised)
-        self._dispatch = Dispatch(self.context, apis(), self.metrics)
-        self.context.groups.start()
-        await self._server.start_serving()
+        own = Address.parse(address.advertise) if address.advertise else None
+        self.advertised = own or (None if self._servers else self._advertise) or _reachable(bound)
+        context = self._new_context(address, self.advertised, view)
+        self._dispatches[address] = Dispatch(context, apis(), self.metrics)
+        if not self._servers:
+            self.context = context
+            context.groups.start()
+        self._servers.append(server)
+        await server.start_serving()
         return bound
 
-    def _new_context(self, advertised: Address) -> KafkaContext:
+    def _new_context(self, address: Address, advertised: Address, view: NamespaceView | None) -> KafkaContext:
+        """Of one listener. Clients learn the addresses of the listeners for the same namespace."""
         broker = self._broker
         here = Peer(self._broker_id, advertised.host, advertised.port, broker.options.zone or None)
-        peers = Peers(broker.cluster, here)
+        peers = Peers(broker.cluster, here, listener_name("kafka", address))
+        if self._servers:
+            return replace(
+                self.context,
+                advertised_host=advertised.host,
+                advertised_port=advertised.port,
+                peers=peers,
+                view=view,
+                metadata_answers=MetadataCache(),
+            )
         groups = broker.open_groups(peers, self._group_options, self._clock)
         return KafkaContext(
+            view=view,
             broker=broker,
             groups=groups,
             transactions=broker.transactions,
@@ -102,32 +124,22 @@ class KafkaDoor:
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,
             security=self._security,
-            access=self._access(),
+            access=broker.access,
         )
-
-    def _access(self) -> Access | None:
-        if not self._security.rules:
-            return None
-        rules = self._broker.security.access_rules
-        if not self._security.super_users and not len(rules):
-            _log.warning(
-                "nobody may do anything",
-                message="there are no access rules and no super users: give --kafka-super-users, or --kafka-acl off",
-            )
-        return Access(self._broker.security, self._security.super_users)
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
-        if self._server is None:
+        if not self._servers:
             return 0
-        self._server.close()
+        for server in self._servers:
+            server.close()
         await self.context.groups.stop()  # who waits for other members would hold up the draining
         return await self._connections.drain(drain_s)
 
     @property
     def authenticates(self) -> bool:
         """Whether clients have to prove who they are."""
-        return self._security.authenticates
+        return not self._security.insecure and (self._security.certificates or self._broker.access.restricted)
 
     @property
     def groups(self) -> Groups | None:
@@ -139,8 +151,10 @@ class KafkaDoor:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    def _connection(self) -> KafkaConnection:
-        return KafkaConnection(self._dispatch, self._connections, self._guard)
+    def _connection(self, listener: Address | None = None) -> KafkaConnection:
+        """A connection to a listener, the first one unless given."""
+        dispatch = self._dispatches[listener or next(iter(self._dispatches))]
+        return KafkaConnection(dispatch, self._connections, self._guard)
 
     def _tls_options(self) -> dict[str, Any]:
         if self._security.tls is None:
@@ -148,7 +162,7 @@ class KafkaDoor:
         return {
             "ssl": self._security.tls,
             "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
-            "ssl_shutdown_timeout": limits.KAFKA_TLS_SHUTDOWN_S,
+            "ssl_shutdown_timeout": KAFKA_TLS_SHUTDOWN_S,
         }
 
 

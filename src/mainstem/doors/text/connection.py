@@ -57,6 +57,7 @@ class TextConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=limits.TEXT_WRITE_BUFFER_BYTES)
         self._active_at = asyncio.get_running_loop().time()
         self.peer = peer_of(transport)
+        self._caller = self._service.caller(self.peer)
         if not self._connections.admit(self):
             self._transport.write(frame(_TOO_MANY))
             self._linger()
@@ -176,7 +177,7 @@ class TextConnection(asyncio.Protocol):
 
     async def _answers(self, run: list[Request]) -> list[bytes]:
         try:
-            return await self._service.answer(run)
+            return await self._service.answer(run, self._caller)
         except Exception:  # noqa: BLE001  # a bug in one request must not take the connection, nor hide
             _log.exception("request failed", request=type(run[0]).__name__)
             return [_INTERNAL_ERROR] * len(run)

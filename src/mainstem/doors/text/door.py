@@ -7,6 +7,7 @@ import asyncio
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import view_of
 from mainstem.doors.budget import Budget
 from mainstem.doors.text.connection import TextConnection
 from mainstem.doors.text.connections import TextConnections
@@ -28,12 +29,14 @@ class TextDoor:
         stall_s: float = limits.TEXT_STALL_S,
         idle_s: float = limits.TEXT_IDLE_S,
         budget: Budget | None = None,
+        insecure: bool = False,
     ) -> None:
         self._broker = broker
         self._broker_id = broker_id
         self._node = node
         self._segment_entries = segment_entries
         self._stall_s = stall_s
+        self._insecure = insecure
         self._connections = TextConnections((budget or Budget()).door(connections_max), idle_s)
         self._server: asyncio.Server | None = None
 
@@ -46,10 +49,16 @@ class TextDoor:
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
         node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
-        self._service = TextService(self._broker, node)
+        view = view_of(address.namespace) if address.namespace else None
+        self._service = TextService(self._broker, node, insecure=self._insecure, view=view)
         self._connections.start_sweeping()
         await self._server.start_serving()
         return bound
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        return self._broker.access.restricted and not self._insecure
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
         """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""

@@ -40,12 +40,20 @@ class MetricsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthRequest:
+    secret: str  # of an API key, or a user's password
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRefused:
     answer: bytes
     closes: bool = False  # nothing after it on the connection can be understood
 
 
-Request = RegisterRequest | PutRequest | GetRequest | StateRequest | MetricsRequest | RequestRefused
+Request = (
+    RegisterRequest | PutRequest | GetRequest | StateRequest | MetricsRequest | AuthRequest | RequestRefused
+)
 
 INVALID_LENGTH = RequestRefused(b"ERR invalid frame length", closes=True)
 _INVALID_UTF8 = RequestRefused(b"ERR invalid utf-8")
@@ -67,6 +75,8 @@ def parse(body: bytes) -> Request:
         return _put(rest)
     if verb == "METRICS":
         return MetricsRequest()
+    if verb == "AUTH":
+        return _auth(rest)
     asks = _TOPIC_VERBS.get(verb)
     if asks is None:
         return _UNKNOWN
@@ -79,6 +89,12 @@ def _put(rest: list[str]) -> PutRequest | RequestRefused:
     if len(rest) < 2:
         return _needs("PUT", "payload")
     return PutRequest(rest[0], rest[1].encode("utf-8"))
+
+
+def _auth(rest: list[str]) -> AuthRequest | RequestRefused:
+    if not rest or not rest[0]:
+        return _needs("AUTH", "key")
+    return AuthRequest(rest[0]) if len(rest) == 1 else AuthRequest(rest[1], rest[0])
 
 
 def _needs(verb: str, what: str) -> RequestRefused:

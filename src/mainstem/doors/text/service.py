@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from mainstem import limits
+from mainstem.broker.access.principal import ANONYMOUS, Principal
+from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.doors.text import status
+from mainstem.doors.text.caller import TextCaller
 from mainstem.doors.text.requests import (
+    AuthRequest,
     GetRequest,
     MetricsRequest,
     PutRequest,
@@ -22,7 +28,11 @@ from mainstem.doors.text.requests import (
 from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
 
 OK = b"OK"
+TAKEN = b"OK "  # before a record's value
 EMPTY = b"EMPTY"
+FORBIDDEN = b"ERR forbidden"
+_ERROR = b"ERR "
+_AUTHENTICATION_REQUIRED = b"ERR authentication required"
 
 _BATCH_OVERHEAD_BYTES = 61  # the header of a record batch
 _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key and headers
@@ -31,48 +41,114 @@ _RECORD_OVERHEAD_BYTES = 24  # at most what a batch adds to a value without key 
 class TextService:
     """Serves runs of requests. One for all connections of a door."""
 
-    def __init__(self, broker: Broker, node: status.SegmentLeader) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        node: status.SegmentLeader,
+        *,
+        insecure: bool = False,
+        view: NamespaceView | None = None,
+    ) -> None:
         self._broker = broker
+        self._view = view
+        self._rates = broker.rates.stored
+        self._insecure = insecure
         self._node = node
 
-    async def answer(self, run: Sequence[Request]) -> list[bytes]:
+    def caller(self, host: str) -> TextCaller:
+        """For a new connection."""
+        return TextCaller(self._broker, host, insecure=self._insecure, view=self._view)
+
+    async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         """One answer a request, in order. A run is what `next_run` gives."""
+        view = caller.view
+        if view is None:
+            return await self._answer(run, caller)
+        answers = await self._answer([_qualified(view, request) for request in run], caller)
+        return [
+            view.text(answer.decode()).encode() if answer.startswith(_ERROR) else answer for answer in answers
+        ]
+
+    async def _answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         first = run[0]
-        if isinstance(first, PutRequest):
-            answers = await self._put_all(cast("Sequence[PutRequest]", run))
+        if isinstance(first, AuthRequest):
+            answers = [OK if await caller.authenticate(first) else FORBIDDEN]
+        elif caller.principal is None and not (isinstance(first, RequestRefused) and first.closes):
+            answers = [_AUTHENTICATION_REQUIRED] * len(run)
+        elif isinstance(first, PutRequest):
+            answers = await self._put_all(cast("Sequence[PutRequest]", run), caller)
         elif isinstance(first, GetRequest):
-            answers = await self._get(first.topic, len(run))
+            answers = [FORBIDDEN] * len(run)
+            if caller.may(Operation.READ, first.topic):
+                answers = await self._get(first.topic, len(run))
         else:
-            answers = [await self._serve_one(first)]
+            answers = [await self._serve_one(first, caller)]
         invariant(len(answers) == len(run), "every request has one answer")
+        if FORBIDDEN in answers:
+            self._audit(run, answers, caller)
+        elif isinstance(first, RegisterRequest) and answers[0] == OK:
+            caller.audit("CREATE", first.topic, "done")
+        if self._rates.active:
+            await self._throttle(run, answers, caller.principal or ANONYMOUS)
         return answers
 
-    async def _serve_one(self, request: Request) -> bytes:
+    def _audit(self, run: Sequence[Request], answers: Sequence[bytes], caller: TextCaller) -> None:
+        for request, answer in zip(run, answers, strict=True):
+            if answer == FORBIDDEN:
+                operation = type(request).__name__.removesuffix("Request").upper()
+                caller.audit(operation, getattr(request, "topic", ""), "denied")
+
+    async def _throttle(self, run: Sequence[Request], answers: Sequence[bytes], principal: Principal) -> None:
+        """Count what a run moved, and hold its answers back for as long as the client's rates say."""
+        rates, held_ms = self._broker.rates, 0
+        first = run[0]
+        if isinstance(first, PutRequest):
+            for put in cast("Sequence[PutRequest]", run):
+                namespace = self._namespace(put.topic)
+                held_ms = max(held_ms, rates.produce(principal, namespace, len(put.payload), 1))
+        elif isinstance(first, GetRequest):
+            taken = [len(answer) - len(TAKEN) for answer in answers if answer.startswith(TAKEN)]
+            namespace = self._namespace(first.topic)
+            held_ms = rates.consume(principal, namespace, SHARED_CURSOR, sum(taken), len(taken))
+        if held_ms:
+            await asyncio.sleep(held_ms / 1000)
+
+    def _namespace(self, topic: str) -> str:
+        found = self._broker.streams.get(topic)
+        return "default" if found is None else found.namespace
+
+    async def _serve_one(self, request: Request, caller: TextCaller) -> bytes:
         try:
             match request:
                 case RequestRefused(answer):
                     return answer
                 case RegisterRequest(topic):
-                    await self._broker.create_topic(topic, exist_ok=True)
+                    known = self._broker.streams.get(topic) is not None
+                    if not (caller.may(Operation.DESCRIBE, topic) if known else caller.may_create(topic)):
+                        return FORBIDDEN
+                    partitions = self._broker.namespaces.default_partitions(topic)
+                    await self._broker.create_topic(topic, partitions=partitions, exist_ok=True)
                     return OK
                 case StateRequest(topic):
+                    if not caller.may(Operation.DESCRIBE, topic):
+                        return FORBIDDEN
                     return status.topic_state(self._broker, self._node, topic)
                 case MetricsRequest():
                     return status.metrics(self._broker, self._node)
-                case PutRequest() | GetRequest():
-                    invariant(False, "PUT and GET are served as runs")
+                case PutRequest() | GetRequest() | AuthRequest():
+                    invariant(False, "PUT, GET and AUTH are served as runs")
         except MainstemError as error:
             return refusal(error)
         return OK
 
-    async def _put_all(self, puts: Sequence[PutRequest]) -> list[bytes]:
+    async def _put_all(self, puts: Sequence[PutRequest], caller: TextCaller) -> list[bytes]:
         """One append a topic, all at once: the order inside each topic is that of the connection."""
         by_topic: dict[str, list[int]] = {}
         for index, put in enumerate(puts):
             by_topic.setdefault(put.topic, []).append(index)
         served = await asyncio.gather(
             *(
-                self._put(topic, [puts[index].payload for index in indexes])
+                self._put(topic, [puts[index].payload for index in indexes], caller)
                 for topic, indexes in by_topic.items()
             )
         )
@@ -82,8 +158,10 @@ class TextService:
                 answers[index] = answer
         return answers
 
-    async def _put(self, topic: str, payloads: list[bytes]) -> list[bytes]:
+    async def _put(self, topic: str, payloads: list[bytes], caller: TextCaller) -> list[bytes]:
         """Small batches, under way together: the commit is shared, and a GET need not unpack a large one."""
+        if not caller.may(Operation.WRITE, topic):
+            return [FORBIDDEN] * len(payloads)
         try:
             config = self._broker.topic(topic).config
         except MainstemError as error:
@@ -126,7 +204,14 @@ class TextService:
 
     async def _take(self, topic: str, partition: int, limit: int) -> list[bytes]:
         records = await self._broker.take(topic, SHARED_CURSOR, partition=partition, limit=limit)
-        return [b"OK " + (record.value or b"") for record in records]
+        return [TAKEN + (record.value or b"") for record in records]
+
+
+def _qualified(view: NamespaceView, request: Request) -> Request:
+    """A request of a bound client, with the full name of its topic."""
+    if isinstance(request, PutRequest | GetRequest | RegisterRequest | StateRequest):
+        return replace(request, topic=view.topic(request.topic))
+    return request
 
 
 def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:

@@ -29,6 +29,8 @@ from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.files import File, Files, OsFiles, make_directories, write_all
 from mainstem.ports.objectstore.port import ObjectStore
 
+BACKUP_CHUNK_BYTES = 32 * limits.MIB  # chunk size of files in a backup
+
 VERSION = 2  # 1: only files of the directory
 MANIFESTS = "backups/"
 _CHUNKS = "chunks"
@@ -115,8 +117,8 @@ class _BackupWriter:
             self._progress(file.bytes)
             return msgspec.structs.replace(file, chunks=known.chunks)
         chunks: list[BackupChunk] = []
-        for at in range(0, content.bytes, limits.BACKUP_CHUNK_BYTES):
-            size = min(limits.BACKUP_CHUNK_BYTES, content.bytes - at)
+        for at in range(0, content.bytes, BACKUP_CHUNK_BYTES):
+            size = min(BACKUP_CHUNK_BYTES, content.bytes - at)
             try:
                 data = await content.read(at, size)
             except NotFound as error:

@@ -16,6 +16,12 @@ from mainstem.log.objects.finished_objects import FinishedObjects
 from mainstem.log.read.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject, Overtaken, SharedCommitLog
 
+# Checkpoint interval of a shared log whose objects wait only for a checkpoint to be deleted.
+CHECKPOINT_HURRIED_S = 300.0
+REPLAYED_COMMIT_BYTES = 32 * limits.KIB  # bytes that a commit of a shared log counts as: each is a request
+UPKEEP_EVERY_S = 5.0  # maintenance interval of a shared log: seal, checkpoint, delete objects …
+UPKEEP_QUIET_S = 20.0  # … and while no object is sealed
+
 _log = events.named("maintenance")
 
 
@@ -46,8 +52,8 @@ class LogMaintenance:
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
-            await asyncio.sleep(limits.UPKEEP_EVERY_S)
-            if not self._index.unsealed() and loop.time() - last < limits.UPKEEP_QUIET_S:
+            await asyncio.sleep(UPKEEP_EVERY_S)
+            if not self._index.unsealed() and loop.time() - last < UPKEEP_QUIET_S:
                 continue  # no object is complete: other work can wait, and each listing costs requests
             last = loop.time()
             try:
@@ -81,7 +87,7 @@ class LogMaintenance:
         """Whether to make a checkpoint although little was written. A quiet log would otherwise keep paying for objects
         that retention has released."""
         waited_s = asyncio.get_running_loop().time() - self._hurried_at
-        return self._finished.held_up > 0 and waited_s >= limits.CHECKPOINT_HURRIED_S
+        return self._finished.held_up > 0 and waited_s >= CHECKPOINT_HURRIED_S
 
     def _learn(self) -> None:
         """Learn which objects other brokers sealed and deleted."""
@@ -110,9 +116,7 @@ class LogMaintenance:
                 break
             if one.end_position > at:
                 at = one.end_position
-                size += (
-                    one.size_bytes + (one.end_position - one.first_position) * limits.REPLAYED_COMMIT_BYTES
-                )
+                size += one.size_bytes + (one.end_position - one.first_position) * REPLAYED_COMMIT_BYTES
         return at if size >= every_bytes else None
 
     def _following_sealed(self) -> list[LogObject]:

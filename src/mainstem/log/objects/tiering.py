@@ -24,6 +24,7 @@ from mainstem.errors import (
     InvalidConfig,
     MainstemError,
     NotFound,
+    ObjectMissing,
     StalePlan,
     StoreUnreachable,
     Unavailable,
@@ -39,6 +40,11 @@ from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, LogObject
 from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
 from mainstem.ports.objectstore.port import ObjectStore
+
+TIER_EVERY_S = 10.0  # interval of checks for objects to copy to the store or to delete, unless woken
+TIER_PAUSE_MAX_S = 300.0  # between two attempts while the store does not respond
+TIER_PUTS_MAX = 4  # concurrent uploads of parts of an object
+TIER_GRACE_MS = 600_000  # an unneeded copy stays this long for readers that have its location
 
 _log = events.named("tiers")
 
@@ -105,19 +111,19 @@ class Tiering:
 
     async def run(self) -> None:
         """Run until cancelled or the log is closed."""
-        pause_s = limits.TIER_EVERY_S
+        pause_s = TIER_EVERY_S
         while True:
             self._wake.clear()
             try:
                 await self.round()
-                self.failing, pause_s = "", limits.TIER_EVERY_S
+                self.failing, pause_s = "", TIER_EVERY_S
             except Closed:
                 return
             except (MainstemError, FileNotFoundError) as error:
                 self.counts.failures += 1
                 if not self.failing:
                     _log.warning("tiering failed", error=str(error))
-                self.failing, pause_s = str(error), min(2 * pause_s, limits.TIER_PAUSE_MAX_S)
+                self.failing, pause_s = str(error), min(2 * pause_s, TIER_PAUSE_MAX_S)
                 await asyncio.sleep(pause_s)  # back off, even if something sets `_wake`
                 continue
             try:
@@ -179,7 +185,7 @@ class Tiering:
         under_way: set[asyncio.Task[bool]] = set()
         try:
             async for part, content in self._port.content(one.number):
-                if len(under_way) >= limits.TIER_PUTS_MAX:
+                if len(under_way) >= TIER_PUTS_MAX:
                     done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
@@ -260,7 +266,7 @@ class Tiering:
         await self.leave({tier.object for tier in self._ledger.tiers} - known)
 
     async def _delete(self) -> None:
-        before_ms = self._clock.now_ms() - limits.TIER_GRACE_MS
+        before_ms = self._clock.now_ms() - TIER_GRACE_MS
         for tier in self._ledger.tiers.leaving():
             if self._host.store_copies:
                 return
@@ -334,19 +340,23 @@ def _parts(tier: Tier) -> int:
 
 async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger) -> None:
     """Check that the store holds this log's files. Raises InvalidConfig if it certainly does not."""
-    needed = [file.key for one in ledger.repacked.rounds[-1:] for file in one.files[:1]]
-    if any(one.cold for one in port.objects()) or absent_tiers(port, ledger):
-        needed.append(port.cold.owner_key)
+    tiered = any(one.cold for one in port.objects()) or bool(absent_tiers(port, ledger))
     try:
-        for key in needed:
-            await store.get_ranges(key, [(0, 1)])
-    except NotFound:
-        raise InvalidConfig(
-            "older files of this log are in another object store than the one that --objects names: "
-            "name the store that holds them"
-        ) from None
+        if (tiered and not await _any(store, f"{TIERS}/{port.identity.hex()}/")) or await absent_repacked(
+            store, ledger
+        ):
+            raise InvalidConfig(
+                "older files of this log are in another object store than the one that --objects names: "
+                "name the store that holds them"
+            )
     except StoreUnreachable as error:
         _log.warning("object store unreachable, cold objects cannot be read now", error=str(error))
+
+
+async def _any(store: ObjectStore, prefix: str) -> bool:
+    async for _ in store.list(prefix):
+        return True
+    return False
 
 
 async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
@@ -379,16 +389,18 @@ def absent_tiers(port: CommitLog, ledger: Ledger) -> list[Tier]:
 async def absent_repacked(store: ObjectStore, ledger: Ledger) -> int:
     """The number of repacked files that the ledger names if the store has none of them: it is another store. Else 0."""
     named = sum(len(one.files) for one in ledger.repacked.rounds)
-    if named:
-        async for _ in store.list(REPACKED):
-            return 0
-    return named
+    return 0 if named and await _any(store, REPACKED) else named
 
 
 async def missing_notes(port: TieredCommitLog, ledger: Ledger) -> bool:
-    """Fetch lost notes again. True if there were any: the recovered state lacks their objects."""
-    lost = absent_tiers(port, ledger)
-    for tier in lost:
+    """Fetch lost notes again. True if any came back: the recovered state lacks their objects."""
+    fetched = False
+    for tier in absent_tiers(port, ledger):
         _log.warning("fetching lost note of cold object", number=tier.object)
-        await asyncio.to_thread(port.cold.fetch, tier.object, tier.token, tier.size_bytes)
-    return bool(lost)
+        try:
+            await asyncio.to_thread(port.cold.fetch, tier.object, tier.token, tier.size_bytes)
+        except ObjectMissing as error:  # its records are missing, which the log reports
+            _log.error("cold object lost", number=tier.object, error=str(error))
+        else:
+            fetched = True
+    return fetched

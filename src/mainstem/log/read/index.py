@@ -25,6 +25,11 @@ from mainstem.errors import LogDamaged, invariant
 from mainstem.ledger.repacked_objects import FIRST_NUMBER, RepackedObjects, RepackRound
 from mainstem.log.read.extents import Extent, ObjectSpan, OpenExtents, Rows, SealedExtents, span_of
 
+INDEX_MEMORY_BYTES = 16 * limits.MIB  # cache of the indexes of objects, and of repacked files …
+INDEX_MEMORY_OBJECTS_MIN = 3  # … but at least this many of any size: a lookup may need two neighbours …
+INDEX_MEMORY_FILES_MIN = 16  # … or bisect thousands of repacked rounds
+STORAGE_OPEN_EXTENTS_MAX = 100_000  # of the open file; above it, they are not sorted for display
+
 _NO_BOUND = (1 << 63) - 1
 _FEW_EXTENTS = 16  # looked up one by one; more of them as arrays
 _ROWS_AT_ONCE = 1024
@@ -40,14 +45,16 @@ class NotLoaded(Exception):
 
 
 class Unreadable(LogDamaged):
-    """Both copies of a repacked file's index are damaged, so the records in it cannot be located.
+    """A repacked file is gone, or both copies of its index are damaged, so the records in it cannot be located.
 
     `end`: where other files continue the requested stream."""
 
-    def __init__(self, number: int, key: str, end: int = _NO_BOUND) -> None:
-        super().__init__(f"both indexes of the repacked file {key} are damaged: restore it from a backup")
+    def __init__(self, number: int, key: str, end: int = _NO_BOUND, *, gone: bool = False) -> None:
+        what = "is missing" if gone else "has two damaged indexes"
+        super().__init__(f"the repacked file {key} {what}: restore it from a backup")
         self.number = number
         self.end = end
+        self.gone = gone
 
 
 class _StreamObjects:
@@ -100,12 +107,13 @@ class ExtentIndex:
         self._repacked = repacked or RepackedObjects()
         self._open: OpenExtents | None = None
         self._unsealed: dict[int, SealedExtents] = {}  # complete objects that do not carry their index yet
-        self._loaded = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_OBJECTS_MIN)
-        self._loaded_files = _Indexes(limits.INDEX_MEMORY_BYTES, limits.INDEX_MEMORY_FILES_MIN)  # repacked
+        self._loaded = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_OBJECTS_MIN)
+        self._loaded_files = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_FILES_MIN)  # repacked
         self._spans: dict[int, Rows] = {}  # of the log's own objects
         self._of_stream: dict[int, _StreamObjects] = {}
         self._stale: list[Rows] = []  # streams whose `_of_stream` entry may still name repacked objects
-        self._unreadable: set[int] = set()  # repacked files whose index was damaged when it was last read
+        # Repacked files that were gone (True), or whose index was damaged, when they were last read.
+        self._unreadable: dict[int, bool] = {}
         self.changes = 0  # how often an object was dropped: a search over several objects restarts then
 
     # Growing
@@ -161,16 +169,17 @@ class ExtentIndex:
 
     def load(self, extents: SealedExtents) -> None:
         """Call after `NotLoaded`, or after `Unreadable` if the file was restored."""
-        self._unreadable.discard(extents.number)
+        self._unreadable.pop(extents.number, None)
         self._remember(extents)
 
-    def cannot_load(self, number: int) -> None:
-        """Call after `NotLoaded` if a repacked file's index is damaged: look-ups avoid the file where they can."""
-        self._unreadable.add(number)
+    def cannot_load(self, number: int, *, gone: bool = False) -> None:
+        """Call after `NotLoaded` if a repacked file is gone or its index is damaged: look-ups avoid the file where
+        they can."""
+        self._unreadable[number] = gone
 
     def unreadable(self, made: RepackRound) -> bool:
         """Whether the index of a file of the round is unreadable."""
-        return not self._unreadable.isdisjoint(range(made.number, made.number + len(made.files)))
+        return not self._unreadable.keys().isdisjoint(range(made.number, made.number + len(made.files)))
 
     def drop(self, number: int) -> None:
         """Forget an object of the log that was deleted or replaced."""
@@ -197,7 +206,7 @@ class ExtentIndex:
         self._stale += [self._spans.pop(number)["stream"].copy() for number in gone]
         for number in [number for number in self._loaded_files if not self.holds(number)]:
             self._loaded_files.drop(number)
-        self._unreadable = {number for number in self._unreadable if self.holds(number)}
+        self._unreadable = {number: gone for number, gone in self._unreadable.items() if self.holds(number)}
 
     def _sweep(self, count: int) -> None:
         """Forget repacked objects, of at least `count` stale streams."""
@@ -244,7 +253,7 @@ class ExtentIndex:
     def spans(self, number: int) -> Rows | None:
         """One row for each stream of an object; None if the object grows and has too many extents."""
         if self._open is not None and number == self._open.number:
-            return self._open.spans() if len(self._open) <= limits.STORAGE_OPEN_EXTENTS_MAX else None
+            return self._open.spans() if len(self._open) <= STORAGE_OPEN_EXTENTS_MAX else None
         return self._spans.get(number)
 
     def holds(self, number: int) -> bool:
@@ -261,6 +270,45 @@ class ExtentIndex:
         if self._open is not None:
             self._open.lower(ends)
         return [self._spans[later] for later in sorted(self._spans, reverse=True) if later >= number]
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether no number is missing among the log's own objects that serve reads, so that no file is."""
+        first, numbers = max(1, self._repacked.frontier), set(self._spans)
+        if self._open is not None:
+            numbers.add(self._open.number)
+        return bool(numbers) and numbers.issuperset(range(first, max(numbers) + 1))
+
+    def uncovered(self, ends: npt.NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
+        """Offsets of streams, from 0 to their ends, that no object of the log itself holds: (stream, start, end)."""
+        reached = np.zeros(count, np.int64)
+        objects = [self._spans[number] for number in sorted(self._spans)]
+        if self._open is not None and len(self._open):
+            objects.append(self._open.spans())
+        for spans in objects:
+            streams = spans["stream"].astype(np.int64)
+            gaps = np.flatnonzero(spans["base"] > reached[streams])
+            yield from zip(
+                streams[gaps].tolist(),
+                reached[streams[gaps]].tolist(),
+                spans["base"][gaps].tolist(),
+                strict=True,
+            )
+            reached[streams] = np.maximum(reached[streams], spans["end"])
+        short = np.flatnonzero(reached < ends[:count])
+        yield from zip(short.tolist(), reached[short].tolist(), ends[short].tolist(), strict=True)
+
+    def repacked_end(self, stream: int) -> int:
+        """Where repacked files end a stream; 0 if they hold nothing of it. May raise NotLoaded."""
+        rounds = self._repacked.rounds
+        return self._end_in(rounds[-1], stream) if rounds else 0
+
+    def held_to(self, number: int, stream: int) -> int:
+        """The offset up to which an object may hold records of a stream. May raise NotLoaded."""
+        if number >= FIRST_NUMBER:
+            return self._share_end(number, stream)
+        span = self.span(number, stream)
+        return 0 if span is None else span.end
 
     # Looking up
 
@@ -335,7 +383,9 @@ class ExtentIndex:
     def _damaged(self, number: int, stream: int | None = None) -> Unreadable:
         file = self._repacked.file(number)
         end = _NO_BOUND if stream is None else self._share_end(number, stream)
-        return Unreadable(number, "" if file is None else file.key, end)
+        return Unreadable(
+            number, "" if file is None else file.key, end, gone=self._unreadable.get(number, False)
+        )
 
     def _share_end(self, number: int, stream: int) -> int:
         """The offset up to which a file may have records of a stream: where the next file begins."""

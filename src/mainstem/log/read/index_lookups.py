@@ -16,6 +16,14 @@ from mainstem.ports.commitlog.port import CommitLog
 _T = TypeVar("_T")
 
 
+class ObjectGone(FileNotFoundError):
+    """The file of an object is gone, although the index has the object."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"the file of object {number} is gone")
+        self.number = number
+
+
 class IndexLookups:
     def __init__(
         self, index: ExtentIndex, port: CommitLog, repacked: RepackedFiles, object_reads: ObjectReads
@@ -38,16 +46,15 @@ class IndexLookups:
                 number, before = miss.number, miss
             try:
                 extents = await self._read_index(number)
-            except FileNotFoundError:
-                if self._index.holds(number):
-                    raise
-                continue  # dropped meanwhile: the look-up finds another object now
-            except LogDamaged:
+            except (FileNotFoundError, LogDamaged) as error:
+                gone = isinstance(error, FileNotFoundError)
+                if gone and not self._index.holds(number):
+                    continue  # dropped meanwhile: the look-up finds another object now
                 if number < FIRST_NUMBER:
-                    raise
+                    raise (ObjectGone(number) if gone else error) from error
                 if isinstance(before, Unreadable):
                     raise before from None
-                self._index.cannot_load(number)
+                self._index.cannot_load(number, gone=gone)
                 continue
             if self._index.holds(number):
                 self._index.load(extents)

@@ -8,16 +8,16 @@ from mainstem import limits
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.streams import MarkLost
-from mainstem.log.read.chunks import ReadChunk, extents_chunk, without
-from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, SalvagedExtent, StoredBytesMissing
-from mainstem.log.read.extents import Extent
+from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
+from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, without
 from mainstem.log.read.index import Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
+from mainstem.log.read.missing import MISSING
 from mainstem.log.write.committer import Committer
+from mainstem.records.slices import Salvaged
 
-# Reasons of losses that the ledger does not record: restoring the file brings the records back.
+# The reason of losses that, like MISSING, the ledger does not record: restoring the file brings the records back.
 UNREADABLE = "unreadable"
-MISSING = "missing"
 
 
 class Losses:
@@ -43,7 +43,7 @@ class Losses:
 
     def begin_at(self, stream: int, offset: int, end: int) -> bool:
         """Whether the next loss after `offset` begins at `end`."""
-        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        loss = self._ledger.streams.next_loss(stream, offset)
         return loss is not None and loss[0] == end
 
     def all_dead(self, stream: int, offset: int, end: int) -> bool:
@@ -71,7 +71,7 @@ class Losses:
         return ReadChunk(extents_chunk([before], offset, extents).batches, end)
 
     async def read_around(
-        self, stream: int, offset: int, extent: Extent, whole: SalvagedExtent
+        self, stream: int, offset: int, extent: Extent, whole: Salvaged
     ) -> ReadChunk | None:
         """The intact part of a damaged extent at `offset`, once the loss is recorded. None if `offset` is lost."""
         inside = whole.first <= offset < whole.end
@@ -91,7 +91,7 @@ class Losses:
         return ReadChunk(extents_chunk([left], offset, [extent]).batches, end)
 
     def _deleted(self, stream: int, extent: Extent) -> list[tuple[int, int]]:
-        return self._ledger.streams.holes(stream).deleted(extent.base, extent.end)
+        return self._ledger.streams.deleted_between(stream, extent.base, extent.end)
 
 
 def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:
@@ -100,5 +100,5 @@ def missing(found: StoredBytesMissing, offset: int) -> RecordsLost:
 
 
 def unreadable(found: Unreadable, offset: int, end: int) -> RecordsLost:
-    """The error of a read from `offset` to `end` where the index of a file is unreadable."""
-    return RecordsLost(offset, min(found.end, end), UNREADABLE)
+    """The error of a read from `offset` to `end` where a repacked file is gone, or its index unreadable."""
+    return RecordsLost(offset, min(found.end, end), MISSING if found.gone else UNREADABLE)

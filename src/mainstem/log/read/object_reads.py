@@ -7,9 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from mainstem import limits
 from mainstem.errors import Throttled
 from mainstem.ports.commitlog.port import CommitLog
+
+STORE_READS_MAX = 1_024  # reads that wait for an object store; more are rejected as retriable
+STORE_READ_THREADS = 16  # for reads of an object store; reads of the disk have other threads
 
 _T = TypeVar("_T")
 
@@ -20,15 +22,15 @@ class ObjectReads:
     def __init__(self, port: CommitLog) -> None:
         self._port = port
         self._store_reads = 0  # under way, or waiting for a thread
-        self._store_threads = ThreadPoolExecutor(limits.STORE_READ_THREADS, "mainstem-store-reads")
+        self._store_threads = ThreadPoolExecutor(STORE_READ_THREADS, "mainstem-store-reads")
 
     async def run(self, object: int, call: Callable[..., _T], *arguments: Any) -> _T:
         """Call what reads an object, on a thread. Raises Throttled if the store is too far behind."""
         if self._port.url(object) is not None:
             return await asyncio.to_thread(call, *arguments)
-        if self._store_reads >= limits.STORE_READS_MAX:
+        if self._store_reads >= STORE_READS_MAX:
             raise Throttled(
-                "reads of the object store", limits.STORE_READS_MAX, "it does not keep up: try again soon"
+                "reads of the object store", STORE_READS_MAX, "it does not keep up: try again soon"
             )
         self._store_reads += 1
         try:

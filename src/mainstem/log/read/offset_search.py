@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mainstem import limits
+from mainstem.api.lake import Part
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.read import part_search
 from mainstem.log.read.extents import Extent
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.index_lookups import IndexLookups
@@ -16,6 +16,7 @@ from mainstem.log.read.reader import RecordReader
 from mainstem.log.read.views import View
 from mainstem.records.decoding import decode_records
 from mainstem.records.lookup import first_offset_at
+from mainstem.records.undecodable import decoded
 
 _T = TypeVar("_T")
 
@@ -36,7 +37,7 @@ class OffsetSearch:
         offset, end = self._reader.bounds(stream)
         while True:
             parts = self._ledger.generations.parts(stream, offset)
-            place = part_search.first_at_time(parts, offset, time_ms)
+            place = _first_part_at_time(parts, offset, time_ms)
             if place is None:
                 offset = max(offset, parts[-1].end) if parts else offset
                 extent = await self._first_extent_at(stream, offset, time_ms)
@@ -60,12 +61,17 @@ class OffsetSearch:
             if moved.start <= offset:
                 raise
             return None, moved.start  # truncated meanwhile
-        return first_at(chunk.batches, offset, time_ms), chunk.next_offset
+        try:
+            return decoded(
+                chunk.batches, offset, chunk.next_offset, lambda batches: first_at(batches, offset, time_ms)
+            )
+        except RecordsLost as loss:
+            return None, loss.end
 
     async def latest_time(self, stream: int) -> int | None:
         """The latest record time of the stream, to the precision of a slice; None if the stream is empty."""
         start, end = self._reader.bounds(stream)
-        latest = part_search.latest_time(self._ledger.generations.parts(stream, start), start)
+        latest = _latest_part_time(self._ledger.generations.parts(stream, start), start)
         start = self._ledger.generations.frontier(stream)
         latest = await self._retry_search(lambda: self._latest_of_objects(stream, start, end, latest))
         copied = self._ledger.aliases.latest_time(stream, start, end)
@@ -126,7 +132,7 @@ class OffsetSearch:
 
     async def _first_kept(self, stream: int, start: int, end: int, keep_after_ms: int) -> int:
         """The base of the first part or slice with a record of this time or later."""
-        kept = part_search.first_kept(self._ledger.generations.parts(stream, start), keep_after_ms)
+        kept = _first_part_kept(self._ledger.generations.parts(stream, start), keep_after_ms)
         if kept is not None:
             return kept
         frontier = self._ledger.generations.frontier(stream)
@@ -144,7 +150,7 @@ class OffsetSearch:
         if logged > frontier:
             return logged
         parts = self._ledger.generations.parts(stream, start)
-        kept = part_search.first_within_bytes(parts, keep_bytes - size)
+        kept = _first_part_within_bytes(parts, keep_bytes - size)
         return frontier if kept is None else max(start, kept)
 
     async def _last_extents_within(self, stream: int, start: int, max_bytes: int) -> tuple[int, int]:
@@ -182,3 +188,41 @@ def first_at(slices: Iterable[memoryview], offset: int, time_ms: int) -> int | N
         if found is not None:
             return found
     return None
+
+
+# Parts, from what the ledger records of their files
+
+
+def _first_part_at_time(parts: Sequence[Part], offset: int, time_ms: int) -> int | None:
+    """The lowest offset, from `offset` on, at which a record of `time_ms` or later may be."""
+    for part in parts:
+        late = [file.base for file in part.files if file.end > offset and file.max_timestamp >= time_ms]
+        if late:
+            return max(offset, min(late))
+    return None
+
+
+def _latest_part_time(parts: Sequence[Part], offset: int) -> int | None:
+    """The latest time of a file that has records at or after `offset`."""
+    times = [file.max_timestamp for part in parts for file in part.files if file.end > offset]
+    return max(times, default=None)
+
+
+def _first_part_kept(parts: Sequence[Part], keep_after_ms: int) -> int | None:
+    """The base of the first part with a record of this time or later: parts are deleted whole."""
+    for part in parts:
+        if any(file.max_timestamp >= keep_after_ms for file in part.files):
+            return part.base
+    return None
+
+
+def _first_part_within_bytes(parts: Sequence[Part], max_bytes: int) -> int | None:
+    """The base of the longest tail of parts whose files have at most `max_bytes`; None if the last part has more."""
+    kept: int | None = None
+    size = 0
+    for part in reversed(parts):
+        size += part.bytes
+        if size > max_bytes:
+            break
+        kept = part.base
+    return kept

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError, RecordsLost, Unavailable
-from mainstem.log.objects.stored_files import StoredFile
 from mainstem.log.read.part_cache import PartCache, PartChunk, PartKey
 from mainstem.log.write.delivery import LEADER_EPOCH
+from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
+from mainstem.ports.objectstore.range_file import RangeFile
 from mainstem.records.header import seal, stamp_lone, walk
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
     from mainstem.log.read.part_rows import PartRows
     from mainstem.records.parquet import RowFile
+
+PART_CHUNKS_AHEAD = 2  # read-ahead for a reader that reads a part in order
+PART_CACHE_BYTES = 64 * limits.MIB  # cache of batches encoded from rows
+PART_CURSORS_BYTES = 192 * limits.MIB  # row groups of files that readers are in the middle of
+PART_CURSORS_MAX = 64
+PART_THREADS = 2
+PART_READ_S = 60.0  # one read of the object store
 
 
 def key_of(stream: int, part: Part) -> PartKey:
@@ -34,7 +42,7 @@ class PartReader:
 
     def __init__(self, store: ObjectStore | None) -> None:
         self._store = store
-        self._cache = PartCache(limits.PART_CACHE_BYTES)
+        self._cache = PartCache(PART_CACHE_BYTES)
         self._cursors: OrderedDict[tuple[PartKey, int], PartRows] = OrderedDict()  # by their next offset
         self._ahead: dict[tuple[PartKey, int], asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -68,7 +76,7 @@ class PartReader:
 
     def _read_ahead(self, key: PartKey, part: Part, offset: int, end: int) -> None:
         """Read the next chunks before they are requested, if a file is open at their offset."""
-        for _ in range(limits.PART_CHUNKS_AHEAD - 1):
+        for _ in range(PART_CHUNKS_AHEAD - 1):
             ready = self._cache.peek(key, offset)
             if ready is None:
                 break
@@ -113,12 +121,13 @@ class PartReader:
     async def _cursor(self, part: Part, offset: int, loop: asyncio.AbstractEventLoop) -> PartRows:
         if self._store is None:
             raise Unavailable("the log was opened without its object store")
-        open_file = functools.partial(_open, self._store, loop)
+        store = BlockingStore(self._store, loop, timeout_s=PART_READ_S)
+        open_file = functools.partial(_open, store)
         return await loop.run_in_executor(self._executor(), _start, part, offset, open_file)
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(limits.PART_THREADS, "mainstem-parts")
+            self._threads = ThreadPoolExecutor(PART_THREADS, "mainstem-parts")
         return self._threads
 
     def _keep(self, key: PartKey, offset: int, cursor: PartRows) -> None:
@@ -127,9 +136,7 @@ class PartReader:
             before.close()
         self._cursors[key, offset] = cursor
         held = sum(one.held_bytes for one in self._cursors.values())
-        while len(self._cursors) > 1 and (
-            held > limits.PART_CURSORS_BYTES or len(self._cursors) > limits.PART_CURSORS_MAX
-        ):
+        while len(self._cursors) > 1 and (held > PART_CURSORS_BYTES or len(self._cursors) > PART_CURSORS_MAX):
             _, oldest = self._cursors.popitem(last=False)
             held -= oldest.held_bytes
             oldest.close()
@@ -141,10 +148,10 @@ def _start(part: Part, offset: int, open_file: functools.partial[RowFile]) -> Pa
     return PartRows(part, offset, open_file)
 
 
-def _open(store: ObjectStore, loop: asyncio.AbstractEventLoop, file: DataFile) -> RowFile:
+def _open(store: BlockingStore, file: DataFile) -> RowFile:
     from mainstem.records.parquet import RowFile
 
-    return RowFile(StoredFile(store, loop, file.key, file.bytes))
+    return RowFile(store.open(file.key, file.bytes))
 
 
 def _read(cursor: PartRows, offset: int, max_bytes: int, end: int) -> list[PartChunk]:
@@ -200,3 +207,26 @@ def _stretched(batch: bytearray, reach: int) -> bytearray:
         base_sequence=header.base_sequence,
         count=header.count,
     )
+
+
+class StoredFile(RangeFile):
+    """One object, open for reading. Blocks: not for the loop's own thread. Raises NotFound, Unavailable."""
+
+    def __init__(
+        self, store: ObjectStore, loop: asyncio.AbstractEventLoop, key: str, size_bytes: int
+    ) -> None:
+        super().__init__(self._get_blocking, size_bytes)
+        self._store = store
+        self._loop = loop
+        self._key = key
+
+    def _get_blocking(self, start: int, length: int) -> bytes:
+        getting = asyncio.run_coroutine_threadsafe(self._get(start, length), self._loop)
+        try:
+            return getting.result(PART_READ_S)
+        except TimeoutError:
+            getting.cancel()
+            raise Unavailable(f"the object store did not answer in {PART_READ_S:.0f} s") from None
+
+    async def _get(self, start: int, length: int) -> bytes:
+        return (await self._store.get_ranges(self._key, [(start, length)]))[0]

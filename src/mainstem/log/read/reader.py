@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from mainstem import limits
 from mainstem.api.lake import Part
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, Unavailable
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import StreamTransactions
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.log.objects.repack.read_ahead import PlannedRead, ReadAhead
-from mainstem.log.read.chunks import ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
-from mainstem.log.read.extents import Extent
+from mainstem.log.read.extents import Extent, ReadChunk, extents_chunk, from_batch_with, part_chunk, without
 from mainstem.log.read.index import ExtentIndex, NotLoaded, Unreadable
-from mainstem.log.read.index_lookups import IndexLookups
+from mainstem.log.read.index_lookups import IndexLookups, ObjectGone
 from mainstem.log.read.losses import Losses, missing, unreadable
+from mainstem.log.read.missing import MISSING, MissingRecords
 from mainstem.log.read.parts import PartReader
 from mainstem.log.read.views import View, committed_extents, control_batch, with_markers
 from mainstem.log.read.visibility import Visibility
@@ -36,6 +38,8 @@ class RecordReader:
         losses: Losses,
         parts: PartReader,
         visibility: Visibility,
+        missing_records: MissingRecords,
+        barrier: Callable[[], Awaitable[None]],
     ) -> None:
         self._ledger = ledger
         self._index = index
@@ -46,6 +50,8 @@ class RecordReader:
         self._copies = CopyReader(ledger, index, lookups, extent_bytes)
         self._ahead = ReadAhead(self._find_repacked, extent_bytes.load)
         self._visibility = visibility
+        self._missing = missing_records
+        self._barrier = barrier
 
     def close(self) -> None:
         """Read no further ahead."""
@@ -65,7 +71,7 @@ class RecordReader:
 
         A transaction whose end is applied but not synced still counts as open: a crash may undo its end."""
         start, end = self.bounds(stream)
-        if not self._transactions.touched(stream):
+        if stream not in self._transactions.touched:
             return end
         first = self._transactions.first_open(stream)
         if first is not None and first < end:
@@ -77,9 +83,9 @@ class RecordReader:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        if view is View.COMMITTED and self._transactions.touched(stream):
+        if view is View.COMMITTED and stream in self._transactions.touched:
             end = max(offset, self.stable_end(stream))
-        loss = self._ledger.streams.holes(stream).next_loss(offset)
+        loss = self._ledger.streams.next_loss(stream, offset)
         if loss is None:
             return end
         if loss[0] <= offset:
@@ -131,30 +137,45 @@ class RecordReader:
                 if copied:
                     return await self._copies.read(stream, offset, max_bytes, end)
                 extents = await self._lookups.find(stream, offset, max_bytes, end)
-                if self._transactions.touched(stream):
+                if not extents or extents[0].base > offset:
+                    gap = await self._missing_from(stream, offset, extents, end)
+                    if gap is not None:
+                        if gap[0] <= offset:
+                            if changes == self._index.changes:
+                                raise RecordsLost(offset, min(gap[1], end), MISSING)
+                            continue
+                        extents, end = [], gap[0]
+                if stream in self._transactions.touched:
                     return await self._fetch_among_transactions(stream, offset, extents, end, view)
                 if not extents:
                     return await self._losses.read_before(stream, offset, end)
                 if extents[0].object >= FIRST_NUMBER:
                     return await self._read_repacked(PlannedRead(stream, offset, max_bytes), extents)
                 return extents_chunk(await self._fetch(stream, extents), offset, extents)
-            except FileNotFoundError:
+            except FileNotFoundError as gone_file:
                 # The object was dropped meanwhile: look again, at the new start, in the parts that took over, or in
                 # the files that it was repacked into.
                 if self._index.changes == changes and not self._moved(stream, offset):
-                    # By another broker, as it seems, and what it has to say of that is on its way here.
-                    raise Unavailable(
-                        f"the records at {offset} are not where they were: try again, and see whether the store has "
-                        "lost something if it stays so"
-                    ) from None
+                    await (
+                        self._barrier()
+                    )  # another broker may have dropped it, and its commit is on the way here
+                    if self._index.changes != changes or self._moved(stream, offset):
+                        raise Unavailable(
+                            f"another broker moved the records at {offset}: try again"
+                        ) from None
+                    raise await self._lost_with(gone_file, stream, offset, end) from None
             except Unreadable as unread:
+                if unread.gone:
+                    await self._barrier()  # another broker may have replaced it
+                    if self._index.changes != changes:
+                        continue
                 raise unreadable(unread, offset, end) from None
             except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
             except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     continue  # what it was repacked into is whole
-                if damage.whole is not None and not self._transactions.touched(stream):
+                if damage.whole is not None and stream not in self._transactions.touched:
                     chunk = await self._losses.read_around(stream, offset, damage.extent, damage.whole)
                     if chunk is not None:
                         return chunk
@@ -162,6 +183,38 @@ class RecordReader:
                 await self._losses.mark(stream, offset, damage.extent)
                 if self._losses.all_dead(stream, offset, damage.extent.end):
                     return ReadChunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+
+    async def _missing_from(
+        self, stream: int, offset: int, extents: list[Extent], end: int
+    ) -> tuple[int, int] | None:
+        """The first range that no file holds, before the first of the extents at or after `offset`."""
+        extents = extents or await self._lookups.find(stream, offset, 1, limits.OFFSET_MAX)
+        gap_end = min(end, extents[0].base) if extents else end
+        if gap_end <= offset or not await self._missing.between(stream, offset, gap_end):
+            return None
+        await self._barrier()
+        found = next(iter(await self._missing.between(stream, offset, gap_end)), None)
+        if found is not None:
+            self._missing.add(stream, *found)
+        return found
+
+    async def _lost_with(
+        self, gone: FileNotFoundError, stream: int, offset: int, end: int
+    ) -> RecordsLost | Unavailable:
+        """The error of a read from `offset` where the file of an object is gone that nothing dropped."""
+        try:
+            if isinstance(gone, ObjectGone):
+                number = gone.number
+            else:
+                number = (await self._lookups.find(stream, offset, 1, limits.OFFSET_MAX))[0].object
+            reach = min(end, self._index.held_to(number, stream))
+        except (FileNotFoundError, IndexError, NotLoaded, Unreadable):
+            reach = offset
+        if reach <= offset:
+            return Unavailable(f"the file with the records at {offset} is gone: try again")
+        for first, last in self._ledger.streams.holes(stream).live(offset, reach):
+            self._missing.add(stream, first, last)
+        return RecordsLost(offset, reach, MISSING)
 
     async def _read_repacked(self, place: PlannedRead, extents: list[Extent]) -> ReadChunk:
         ready = await self._ahead.take(place, extents[-1].end)
@@ -194,12 +247,15 @@ class RecordReader:
         end = self._readable_end(stream, offset, view)
         if offset == end:
             return ReadChunk((), end)
-        part = self._ledger.generations.part_at(stream, offset)
-        if part is not None:
-            return self._cached_part(stream, part, offset, max_bytes, end, view)
-        copied, end = self._copies.at(stream, offset, end)
-        if copied:
-            return self._copies.cached(stream, offset, max_bytes, end)
+        ledger = self._ledger
+        if stream in ledger.generations.served:
+            part = ledger.generations.part_at(stream, offset)
+            if part is not None:
+                return self._cached_part(stream, part, offset, max_bytes, end, view)
+        if ledger.routers.legs.aliases.feeds:
+            copied, end = self._copies.at(stream, offset, end)
+            if copied:
+                return self._copies.cached(stream, offset, max_bytes, end)
         return self._cached_extents(stream, offset, max_bytes, end, view)
 
     def _cached_extents(
@@ -212,21 +268,28 @@ class RecordReader:
             return None
         if not found and self._losses.begin_at(stream, offset, end):
             return None
-        touched = self._transactions.touched(stream)
+        if self._may_miss(stream, offset, found, end):
+            return None
+        touched = stream in self._transactions.touched
         if len(found) > _MANY_SLICES and not touched:
             return self._cached_joined(stream, offset, found)
         if touched and view is View.COMMITTED:
             extents = committed_extents(self._ledger.streams, stream, found)
-        batches = self._bytes.cached(extents)
+        batches = self._bytes.tail.read(extents)
         if batches is None or (extents and self._deleted(stream, extents)):
             return None
         if touched:
             return self._among_transactions(stream, offset, found, extents, batches, end, view)
         return extents_chunk(batches, offset, extents) if extents else ReadChunk((), end)
 
+    def _may_miss(self, stream: int, offset: int, found: list[Extent], end: int) -> bool:
+        """Whether records before the first of the extents may be missing."""
+        gap_end = found[0].base if found else end
+        return gap_end > offset and any(self._ledger.streams.holes(stream).live(offset, gap_end))
+
     def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> ReadChunk | None:
         """Many small slices as one: to copy them costs less than to hand out a buffer for each."""
-        batches = self._bytes.cached_joined(extents)
+        batches = self._bytes.tail.read_joined(extents)
         if batches is None or self._deleted(stream, extents):
             return None
         return extents_chunk([batches], offset, [_joined(extents)])
@@ -246,22 +309,29 @@ class RecordReader:
             extents = await self._lookups.find(stream, offset, max_bytes, end)
         except Unreadable as unread:
             raise unreadable(unread, offset, end) from None
+        if self._may_miss(stream, offset, extents, end):
+            gap = await self._missing_from(stream, offset, extents, end)
+            if gap is not None:
+                if gap[0] > offset:
+                    return ReadChunk((), gap[0])
+                raise RecordsLost(offset, min(gap[1], end), MISSING)
         if not extents:
             return ReadChunk((), end)
-        batches = self._bytes.cached(extents)
+        batches = self._bytes.tail.read(extents)
         if batches is None:
             try:
                 batches = await self._bytes.load(extents)
-            except FileNotFoundError:
-                if self._index.changes != changes or self._ledger.generations.part_at(stream, offset):
+            except FileNotFoundError as gone_file:
+                await self._barrier()
+                if self._index.changes != changes or self._moved(stream, offset):
                     return await self.stored(stream, offset, max_bytes)  # something else serves it by now
-                raise OffsetOutOfRange(offset, *self.bounds(stream)) from None
+                raise await self._lost_with(gone_file, stream, offset, end) from None
             except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
             except ChecksumMismatch as damage:
                 if self._index.changes != changes:
                     return await self.stored(stream, offset, max_bytes)
-                if damage.whole is not None and not self._transactions.touched(stream):
+                if damage.whole is not None and stream not in self._transactions.touched:
                     chunk = await self._losses.read_around(stream, offset, damage.extent, damage.whole)
                     if chunk is not None:
                         return chunk
@@ -273,7 +343,7 @@ class RecordReader:
     async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
         """The bytes of the extents; of fewer of them if damage stands in the way."""
         deleted = self._deleted(stream, extents)
-        cached = self._bytes.cached(extents)
+        cached = self._bytes.tail.read(extents)
         if cached is not None and not deleted:
             return cached
         batches = await self._bytes.load(extents) if cached is None else cached
@@ -318,7 +388,7 @@ class RecordReader:
         return self._deleted_between(stream, extents[0].base, extents[-1].end)
 
     def _deleted_between(self, stream: int, start: int, end: int) -> list[tuple[int, int]]:
-        return self._ledger.streams.holes(stream).deleted(start, end)
+        return self._ledger.streams.deleted_between(stream, start, end)
 
     # Parts
 
@@ -370,7 +440,7 @@ class RecordReader:
             first = next(iter(self._index.find(stream, offset, 1, end)), None)
         except (NotLoaded, Unreadable):
             return None
-        if first is None or first.base > offset or self._bytes.cached([first]) is None:
+        if first is None or first.base > offset or self._bytes.tail.read([first]) is None:
             return None
         return self._cached_extents(stream, offset, max_bytes, end, view)
 

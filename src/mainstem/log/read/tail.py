@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, islice
 
+from mainstem.log.read.extents import Extent
 from mainstem.records.header import Slice
 
 # What a slice costs beside its bytes, measured: the buffer object, its place in a list, its start.
@@ -65,6 +66,24 @@ class TailCache:
         if not payloads:
             del self._payloads[object]
         self._held -= payload.bytes
+
+    def read(self, extents: list[Extent]) -> list[memoryview] | None:
+        """The bytes of all the extents; None unless all of them are here."""
+        if len(extents) > 1 and extents[0].object == extents[-1].object:
+            slices = self.get_all(extents[0].object, [extent.start for extent in extents])
+            return None if slices is None else [memoryview(slice).toreadonly() for slice in slices]
+        found = []
+        for extent in extents:
+            slice = self.get(extent.object, extent.start)
+            if slice is None:
+                return None
+            found.append(memoryview(slice).toreadonly())
+        return found
+
+    def read_joined(self, extents: list[Extent]) -> memoryview | None:
+        """As `read`, for extents of one object, as one run of bytes."""
+        slices = self.get_all(extents[0].object, [extent.start for extent in extents])
+        return None if slices is None else memoryview(b"".join(slices))
 
     def get(self, object: int, start: int) -> Slice | None:
         payloads = self._payloads.get(object)

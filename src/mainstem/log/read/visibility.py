@@ -14,6 +14,8 @@ from typing import Protocol
 from mainstem import limits
 from mainstem.ledger.ledger import Ledger
 
+CEILING_STEP_RECORDS = 64 * limits.KIB  # how far a relaxed stream may advance past its synced ceiling
+
 _CEILING_STEP_MAX = 1 << 32
 
 
@@ -46,7 +48,7 @@ class Visibility:
             self.ends.append(int(streams.end[stream]))
             self._ceilings.append(int(streams.ceiling[stream]))
             self._proposed.append(int(streams.ceiling[stream]))
-            self._steps.append(limits.CEILING_STEP_RECORDS)
+            self._steps.append(CEILING_STEP_RECORDS)
             self.relaxed.append(not self._durable and streams.relaxed(stream))
 
     def resume(self, ledger: Ledger) -> None:

@@ -7,9 +7,8 @@ import asyncio
 from mainstem import limits
 from mainstem.errors import LogDamaged
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.read.chunks import ReadChunk, from_batch_with, without
-from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes
-from mainstem.log.read.extents import Extent
+from mainstem.log.read.extent_bytes import ChecksumMismatch, ExtentBytes, StoredBytesMissing
+from mainstem.log.read.extents import Extent, ReadChunk, from_batch_with, without
 from mainstem.log.read.index import ExtentIndex, NotLoaded, Unreadable
 from mainstem.log.read.index_lookups import IndexLookups
 from mainstem.log.streams.aliases import CopyBytesMissing, CopySource, restamped, sources
@@ -46,7 +45,7 @@ class CopyReader:
         except Unreadable as unread:
             raise LogDamaged(str(unread)) from None  # of the source, whose offsets are not the copy's
         deleted = self._deleted(stream, found)
-        slices = self._bytes.cached([source.extent for source in found])
+        slices = self._bytes.tail.read([source.extent for source in found])
         if slices is not None and not deleted and _fits_inline(found):
             return _chunk(_restamped(found, slices, deleted), offset, found)
         slices = slices or await self._load(found)
@@ -58,7 +57,7 @@ class CopyReader:
             found = self._sources(stream, offset, max_bytes, end)
         except (NotLoaded, Unreadable, ChecksumMismatch):
             return None
-        slices = self._bytes.cached([source.extent for source in found])
+        slices = self._bytes.tail.read([source.extent for source in found])
         if slices is None or not _fits_inline(found) or self._deleted(stream, found):
             return None
         return _chunk(_restamped(found, slices, []), offset, found)
@@ -67,10 +66,10 @@ class CopyReader:
         try:
             return sources(self._index, self._ledger.aliases, stream, offset, max_bytes, end)
         except CopyBytesMissing as gone:
-            raise ChecksumMismatch(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
+            raise StoredBytesMissing(Extent(0, gone.end - gone.first, gone.first, 0, 0, 0, 0)) from None
 
     def _deleted(self, stream: int, found: list[CopySource]) -> list[tuple[int, int]]:
-        return self._ledger.streams.holes(stream).deleted(found[0].first, found[-1].end)
+        return self._ledger.streams.deleted_between(stream, found[0].first, found[-1].end)
 
     async def _load(self, found: list[CopySource]) -> list[memoryview]:
         try:

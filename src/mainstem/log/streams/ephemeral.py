@@ -24,8 +24,8 @@ from mainstem.errors import (
     TopicFull,
     invariant,
 )
-from mainstem.ledger.appends import RECORD
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import RECORD
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number
 from mainstem.ledger.intervals import DELETED
 from mainstem.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack,
 from mainstem.ledger.section import Moment
 from mainstem.ledger.streams import FULL, RaiseCeilings, Streams, TrimReason
 from mainstem.ledger.topics import Topic
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
 from mainstem.log.read.offset_search import first_at
 from mainstem.log.read.views import View
 from mainstem.log.read.visibility import Visibility
@@ -44,6 +44,8 @@ from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.header import Slice, SliceFacts, stamp, walk
 from mainstem.records.rewrite import without_ranges
+
+EPHEMERAL_STREAM_BYTES_MAX = 16 * limits.MIB  # memory of one ephemeral stream; the oldest records are dropped
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ class EphemeralStreams:
         held.bases.append(base)
         held.slices.append(slice)
         held.bytes += len(slice)
-        if held.bytes > limits.EPHEMERAL_STREAM_BYTES_MAX:
+        if held.bytes > EPHEMERAL_STREAM_BYTES_MAX:
             self._evict_oldest(held)
         self._drop(held)
         self._visibility.publish(stream, base + facts.count)
@@ -136,7 +138,7 @@ class EphemeralStreams:
 
     def _evict_oldest(self, held: _EphemeralStream) -> None:
         """Give up the oldest sixteenth at once, so that the lists shift seldom."""
-        over = held.bytes - limits.EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
+        over = held.bytes - EPHEMERAL_STREAM_BYTES_MAX * 15 // 16
         drop = 0
         while over > 0 and drop < len(held.slices) - 1:
             over -= len(held.slices[drop])
@@ -181,7 +183,7 @@ class EphemeralStreams:
 
     async def change_queue(self, command: QueueCommand) -> Any:
         held = self._stream(command.stream)
-        outcome = self._queues.apply(command, held.number, self._clock.now_ms())
+        outcome = self._queues.apply(command, held.number, self._committer.now_ms())
         self._drop(held)  # jobs may have left the stream
         return outcome
 
@@ -236,7 +238,7 @@ class EphemeralStreams:
         start, end = self.bounds(stream)
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
-        loss = self._state.holes(self._stream(stream).number).next_loss(offset)
+        loss = self._state.next_loss(self._stream(stream).number, offset)
         if loss is not None and loss[0] <= offset < end:
             raise RecordsLost(offset, loss[1], loss[2])
         readable = limits.OFFSET_MAX if loss is None else loss[0]
@@ -245,12 +247,12 @@ class EphemeralStreams:
 
     async def offset_at(self, stream: int, time_ms: int) -> int:
         start, end = self.bounds(stream)
-        held, _ = self._slices(stream, start, limits.EPHEMERAL_STREAM_BYTES_MAX)
+        held, _ = self._slices(stream, start, EPHEMERAL_STREAM_BYTES_MAX)
         found = first_at(held, start, time_ms)
         return end if found is None else found
 
     async def latest_time(self, stream: int) -> int | None:
-        held, _ = self._slices(stream, self.bounds(stream)[0], limits.EPHEMERAL_STREAM_BYTES_MAX)
+        held, _ = self._slices(stream, self.bounds(stream)[0], EPHEMERAL_STREAM_BYTES_MAX)
         return max((header.max_timestamp for slice in held for header in walk(slice)), default=None)
 
     def forget(self, stream: int) -> None:

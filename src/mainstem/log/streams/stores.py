@@ -12,7 +12,8 @@ from mainstem.ledger.idempotency import key_number
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack, Queues
 from mainstem.ledger.streams import DeleteRecords, RecordsRemoved, Streams, Trim, TrimReason
-from mainstem.log.read.chunks import ReadChunk
+from mainstem.log.read.extents import ReadChunk
+from mainstem.log.read.missing import MissingRecords
 from mainstem.log.read.offset_search import OffsetSearch
 from mainstem.log.read.reader import RecordReader
 from mainstem.log.read.views import View
@@ -113,9 +114,15 @@ class DurableStreams:
     """Streams whose records go through the commit log."""
 
     def __init__(
-        self, ledger: Ledger, committer: Committer, reader: RecordReader, searching: OffsetSearch
+        self,
+        ledger: Ledger,
+        committer: Committer,
+        reader: RecordReader,
+        searching: OffsetSearch,
+        missing: MissingRecords,
     ) -> None:
         self._ledger = ledger
+        self._missing = missing
         self._committer = committer
         self.append = committer.append
         self.bounds = reader.bounds
@@ -144,9 +151,8 @@ class DurableStreams:
 
     def usage(self, stream: int) -> Usage:
         streams, _ = self.state(stream)
-        return Usage(
-            int(streams.records[stream]), int(streams.bytes[stream]), int(streams.max_timestamp[stream])
-        )
+        records = int(streams.records[stream]) - self._missing.count(stream)
+        return Usage(records, int(streams.bytes[stream]), int(streams.max_timestamp[stream]))
 
     def state(self, stream: int) -> tuple[Streams, int]:
         if not self._ledger.streams.exists(stream):
@@ -170,7 +176,7 @@ class LogStreams:
     ) -> None:
         self._ledger = ledger
         self._relaxed = visibility.relaxed
-        self._durable = durable
+        self.durable = durable
         self._ephemeral = ephemeral
 
     def of(self, stream: int) -> StreamStore:
@@ -179,4 +185,4 @@ class LogStreams:
         # No stream but a relaxed one can be ephemeral, and a list is read faster than a column of the ledger.
         if stream < len(relaxed) and relaxed[stream] and self._ledger.streams.ephemeral(stream):
             return self._ephemeral
-        return self._durable
+        return self.durable

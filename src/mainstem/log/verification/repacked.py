@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from crc32c import crc32c
-
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import RepackedFile
@@ -16,7 +14,7 @@ from mainstem.log.verification.coverage import Coverage
 from mainstem.log.verification.parts import OBJECTS
 from mainstem.log.verification.problems import LostRange, Problem, Problems, Severity
 from mainstem.ports.files import File, Files, read_up_to
-from mainstem.records.salvage import salvage
+from mainstem.records.slices import is_intact, salvage
 
 
 class RepackedCheck:
@@ -74,13 +72,12 @@ class RepackedCheck:
         rows = extents.rows
         coverage.hold(rows)
         for stream, count, base, start, length, crc, _ in () if self._quick else rows.tolist():
-            data = read_up_to(opened, start, length)
-            if crc32c(data) == crc:
+            data = memoryview(read_up_to(opened, start, length))
+            if is_intact(data, length, crc):
                 continue
             lost = LostRange(stream, base, base + count)
-            if len(data) == length and not ledger.streams.transactions.touched(stream):
-                whole = salvage(memoryview(data), count)
-                lost = LostRange(stream, base + whole.front_offsets, base + count - whole.back_offsets)
+            if len(data) == length and stream not in ledger.streams.transactions.touched:
+                lost = LostRange(stream, *salvage(data, base, count)[2:])
             if lost.start < lost.end:
                 self._report(file, start, start + length, "batches do not match their checksum", lost)
             else:

@@ -10,8 +10,7 @@ from crc32c import crc32c
 
 from mainstem import limits
 from mainstem.errors import LogDamaged
-from mainstem.ledger.appends import AppendRun
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.entry import AppendRun, Entry
 from mainstem.log.read.extents import OpenExtents, Rows, SealedExtents
 from mainstem.log.verification.chain import RESTORE, name_of
 from mainstem.log.verification.indexes import ExtentRow, IndexCheck, extent_rows

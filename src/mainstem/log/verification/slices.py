@@ -9,7 +9,7 @@ import numpy as np
 from crc32c import crc32c
 
 from mainstem.errors import InvalidInput
-from mainstem.ledger.appends import SLICE_PACK, AppendRun
+from mainstem.ledger.entry import SLICE_PACK, AppendRun
 from mainstem.log.read.extents import EXTENT, Rows
 from mainstem.records.header import crc_matches, stamp, walk
 

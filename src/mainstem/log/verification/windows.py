@@ -54,6 +54,9 @@ class WindowedFile:
     def ftruncate(self, size: int) -> None:
         self._refuse()
 
+    def in_place(self) -> bool:
+        return self._file.in_place()
+
     def posix_fallocate(self, offset: int, length: int) -> None:
         self._refuse()
 

@@ -17,12 +17,13 @@ from mainstem import limits
 from mainstem.errors import (
     Closed,
     MainstemError,
+    NoSpace,
     ReadOnly,
     Stale,
     TooLarge,
     Unavailable,
 )
-from mainstem.ledger.appends import (
+from mainstem.ledger.entry import (
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
@@ -30,8 +31,8 @@ from mainstem.ledger.appends import (
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
     AppendRun,
+    Entry,
 )
-from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import RaiseCeilings
@@ -45,10 +46,15 @@ from mainstem.log.write.delivery import Delivery
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
 from mainstem.log.write.syncs import Syncs
-from mainstem.ports.clock import Clock
+from mainstem.log.write.waiting import WaitingAppends
+from mainstem.ports.clock import Clock, LedgerClock
 from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
 from mainstem.records.header import slice_crc
+
+PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
+OPEN_EXTENTS_MAX = 512 * limits.KIB  # slices in one object, which bounds the memory for an open one
+UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
 
 
 class Committer:
@@ -83,22 +89,30 @@ class Committer:
         self._filling_since = 0.0  # when the group that fills got its first record
         self._ripe = asyncio.Event()  # it shall be written without waiting for more
         self.clock_trusted = True  # else commits carry the time of the one before
+        self.ledger_time = LedgerClock(clock, lambda: ledger.time_ms)
         self.stale = False  # the port lost sight of the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = CommitGroup()
         self._full: deque[CommitGroup] = deque()
         self._writing: CommitGroup | None = None
         self._pending_bytes = 0
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._room_bytes = limits.SATURATED_BYTES_MAX  # pending; above it, the path is saturated
+        self.waiting = WaitingAppends()  # while it is saturated
+        self.priority_of: Callable[[int], int] = lambda stream: 0  # of a stream's topic
         self._refusal: MainstemError | None = None  # for good
         self._held: MainstemError | None = None  # until there is an epoch
+        # Why writes of `short_of_bytes` are refused for now: no space, or no file descriptor.
+        self.shortage: NoSpace | None = None
+        self.short_of_bytes = 0
+        self.write_refusals = 0  # groups that were refused so
+        self.on_shortage: Callable[[], None] = lambda: None
 
         self.commit_metrics = CommitMetrics()
         self._syncs = Syncs(port, self._stop_writing, clock, self.commit_metrics)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
         self._follower: Follower | None = None
         self._on_fatal: Callable[[Exception], None] = lambda _: None
-        self._uploads = asyncio.Semaphore(limits.UPLOADS_IN_FLIGHT_MAX)
+        self._uploads = asyncio.Semaphore(UPLOADS_IN_FLIGHT_MAX)
         # Groups of a shared log that are being uploaded or committed.
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
@@ -110,6 +124,7 @@ class Committer:
     def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
         """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
         self._on_fatal = on_fatal
+        self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded at once
         self._follower = Follower(
             port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
         )
@@ -159,31 +174,29 @@ class Committer:
         """Append batches to a stream of the log.
 
         Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
-        if self._pending_bytes >= limits.PENDING_BYTES_MAX or self._room:
-            turn: asyncio.Future[None] = self._loop.create_future()
-            turn.add_done_callback(partial(self._append_in_turn, request, waiter))
-            self._room.append(turn)
+        pending = self._pending_bytes
+        if pending >= self._room_bytes or pending >= PENDING_BYTES_MAX or self.waiting.count:
+            self._wait(request.stream, partial(self._append_in_turn, request, waiter))
         else:
             self._add_slice(request, waiter)
             self._proposed(self._filling)
 
-    def _append_in_turn(self, request: AppendRequest, waiter: Waiter, turn: asyncio.Future[None]) -> None:
+    def _wait(self, stream: int, start: Callable[[], None]) -> None:
+        self.waiting.add(stream, self.priority_of(stream), start, self._loop.time())
+
+    def _append_in_turn(self, request: AppendRequest, waiter: Waiter) -> None:
         try:
             if not waiter.done():
                 self._add_slice(request, waiter)
                 self._proposed(self._filling)
         except MainstemError as error:
             waiter.set_exception(error)
-        finally:
-            # Only now: as long as it stands in the line, nobody who comes later gets in before it.
-            if turn in self._room:
-                self._room.remove(turn)
-            self._admit()
 
     async def append_then(self, request: AppendRequest, command: Command) -> Any:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
-        while self._pending_bytes >= limits.PENDING_BYTES_MAX and self._refusal is None:
-            await self._wait_for_room()
+        full = self._pending_bytes >= min(self._room_bytes, PENDING_BYTES_MAX)
+        if (full or self.waiting.count) and self._refusal is None:
+            await self._wait_for_room(request.stream)
         # A run of its own: what the command says of it must not concern what others append.
         appended: asyncio.Future[Placed] = self._loop.create_future()
         appended.add_done_callback(_seen)
@@ -193,15 +206,10 @@ class Committer:
             raise outcome
         return outcome
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, stream: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._room.append(turn)
-        try:
-            await turn
-        finally:
-            if turn in self._room:
-                self._room.remove(turn)
-            self._admit()
+        self._wait(stream, lambda: None if turn.done() else turn.set_result(None))
+        await turn
 
     def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
         """The caller says when the group is complete, by `_proposed`."""
@@ -286,9 +294,17 @@ class Committer:
         self._ripe.set()
 
     def _admit(self) -> None:
-        """Tell the first in the line that there is room."""
-        if self._room and self._pending_bytes < limits.PENDING_BYTES_MAX and not self._room[0].done():
-            self._room[0].set_result(None)
+        """Begin appends that wait, as long as there is room."""
+        bound = min(self._room_bytes, PENDING_BYTES_MAX)
+        while self.waiting.count and self._pending_bytes < bound:
+            self.waiting.pop(self._loop.time())()
+
+    def _measure_room(self, group: CommitGroup, took: float) -> None:
+        """How many bytes may be pending before the path is saturated: what it writes within `SATURATED_S`."""
+        if self._follower is None and took > 0 and group.payload_bytes >= limits.SATURATION_SAMPLE_BYTES_MIN:
+            fits = group.payload_bytes / took * limits.SATURATED_S
+            bound = min(max(fits, limits.SATURATED_BYTES_MIN), limits.SATURATED_BYTES_MAX)
+            self._room_bytes += int(bound - self._room_bytes) // 4  # one slow write is not the rule
 
     # Writing
 
@@ -341,6 +357,7 @@ class Committer:
 
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""
+        began = self._clock.monotonic()
         try:
             await writing
         except Stale as error:
@@ -351,6 +368,8 @@ class Committer:
             group.fail(error)
             if isinstance(error, ReadOnly):
                 self._stop_writing(error)
+            elif isinstance(error, NoSpace):
+                self._refused(error, group.payload_bytes)
         except asyncio.CancelledError:
             # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
             group.fail(Closed("the log was closed while this was being written"))
@@ -365,7 +384,21 @@ class Committer:
                 if not waiter.done():
                     waiter.set_result(None)
             self._pending_bytes -= group.payload_bytes
+            self._measure_room(group, self._clock.monotonic() - began)
             self._admit()
+
+    def _refused(self, error: NoSpace, size: int) -> None:
+        """Writes are tried on, so that they resume by themselves; meanwhile the server reports that it takes none."""
+        self.write_refusals += 1
+        self.short_of_bytes = max(size, self.short_of_bytes)
+        before, self.shortage = self.shortage, error
+        if before is None:
+            self.on_shortage()
+
+    def shortage_over(self) -> None:
+        """Writes of the size that was refused are taken again."""
+        self.shortage = None
+        self.short_of_bytes = 0
 
     async def _linger(self) -> None:
         """Let more records join those that wait, unless a command or a full group is among them."""
@@ -393,7 +426,7 @@ class Committer:
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
         payload, crc = group.slices(), _payload_crc(group, entry)
-        if self._delivery.waits_for_sync(entry):
+        if self._waits_for_sync(entry):
             placement, sync_s = await self._port.append_synced(encoded, payload, crc)
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
@@ -402,9 +435,22 @@ class Committer:
             group.began += sync_s
         self._commit_id += 1
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
+        if self.shortage is not None and group.payload_bytes >= max(self.short_of_bytes, 1):
+            self.shortage_over()
         self._apply(group, entry, placement)
-        if self._index.open_extents >= limits.OPEN_EXTENTS_MAX:
+        if self._index.open_extents >= OPEN_EXTENTS_MAX:
             await self._port.roll()
+
+    def _waits_for_sync(self, entry: Entry) -> bool:
+        """Whether somebody waits for this entry to be durable."""
+        relaxed = self._visibility.relaxed
+        for part in entry.parts:
+            if not isinstance(part, AppendRun):
+                return True
+            for stream in set(part.slices["stream"].tolist()):
+                if not relaxed[stream]:
+                    return True
+        return False
 
     async def _commit_shared(
         self,
@@ -418,6 +464,7 @@ class Committer:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
         placement = await following.append(encoded, group.slices(), uploaded)
+        self.shortage_over()
         self._apply(group, entry, placement)
         following.applied()
 
@@ -426,10 +473,14 @@ class Committer:
             broker=self._broker,
             broker_epoch=self._epoch,
             commit_id=self._commit_id,
-            time_ms=self._clock.now_ms() if self.clock_trusted else self._ledger.time_ms,
+            time_ms=self.now_ms(),
             parts=[part.part() if type(part) is PendingAppends else part.command for part in group.parts],  # type: ignore[union-attr]
             digest=self._digest_to_send(),
         )
+
+    def now_ms(self) -> int:
+        """Ledger time, as the next commit carries it."""
+        return self.ledger_time.now_ms() if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         if self._index.open_number not in (None, placement.object):
@@ -467,10 +518,8 @@ class Committer:
                     waiter.set_result(None)
         self._full.clear()
         self._filling = CommitGroup()
-        for turn in self._room:
-            if not turn.done():
-                turn.set_result(None)
-        self._room.clear()
+        while self.waiting.count:
+            self.waiting.pop(self._loop.time())()  # to learn that nothing more is written
 
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""

@@ -17,8 +17,8 @@ from mainstem.errors import (
     Rejected,
     TopicFull,
 )
-from mainstem.ledger.appends import SLICE_PACK, AppendCode, AppendOutcome, AppendRun
-from mainstem.ledger.entry import Entry
+from mainstem.ledger.appends import AppendCode, AppendOutcome
+from mainstem.ledger.entry import SLICE_PACK, AppendRun, Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.queues import JobsChanged, JobsClaimed, LeasesExpired
 from mainstem.ledger.repacked_objects import PublishRepack
@@ -111,15 +111,6 @@ class Delivery:
                 start = self._deliver_run(part, outcome, placement, start)
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
-
-    def waits_for_sync(self, entry: Entry) -> bool:
-        """Whether somebody will wait for this entry to be durable."""
-        relaxed = self._visibility.relaxed
-        return not all(
-            isinstance(part, AppendRun)
-            and all(relaxed[stream] for stream in set(part.slices["stream"].tolist()))
-            for part in entry.parts
-        )
 
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
         """Make known what another broker committed: nobody here waits for an answer."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.errors import Closed, OutcomeUnknown, Stale, Unavailable, invariant
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.write.delivery import Delivery
 from mainstem.ports.commitlog.port import Buffer, Committed, Overtaken, Placement, SharedCommitLog
+
+FOLLOW_RETRY_S = 0.5  # between two attempts to read other brokers' commits while the store is unavailable …
+FOLLOW_TOLD_S = 10.0  # … which is logged this often
 
 _log = events.named("following")
 
@@ -89,17 +92,17 @@ class Follower:
 
     async def run(self) -> None:
         """Apply others' commits as they come, until cancelled. Raises StorageError: there is no going on."""
-        told_at = -limits.FOLLOW_TOLD_S
+        told_at = -FOLLOW_TOLD_S
         while True:
             try:
                 await self._run()
             except Closed:
                 return
             except Unavailable as error:
-                if (now := asyncio.get_running_loop().time()) - told_at >= limits.FOLLOW_TOLD_S:
+                if (now := asyncio.get_running_loop().time()) - told_at >= FOLLOW_TOLD_S:
                     told_at = now
                     _log.warning("others' commits cannot be read", error=str(error))
-            await asyncio.sleep(limits.FOLLOW_RETRY_S)
+            await asyncio.sleep(FOLLOW_RETRY_S)
 
     async def _run(self) -> None:
         async for commits in self._port.follow(self._ledger.position, wait=True):

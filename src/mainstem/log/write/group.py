@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from mainstem import limits
-from mainstem.ledger.appends import RECORD, SLICE, AppendRun
-from mainstem.ledger.entry import canonical_command, encode_command
+from mainstem.ledger.entry import RECORD, SLICE, AppendRun, canonical_command, encode_command
 from mainstem.ledger.section import Command
 from mainstem.log.write.append import Waiter
 from mainstem.records.header import Slice
+
+GROUP_COMMIT_BYTES_MAX = 8 * limits.MIB  # payload of one commit
+GROUP_COMMIT_COMMANDS_MAX = 16_384  # commands and slices in one commit
 
 
 class PendingAppends:
@@ -85,14 +87,14 @@ class CommitGroup:
         """Whether a slice of so many bytes still fits. A group that is empty takes any, whatever its size.
 
         A payload within the bound is one object of a store; a byte more, and each commit would take two puts."""
-        return not self.payload_bytes or self.payload_bytes + length <= limits.GROUP_COMMIT_BYTES_MAX
+        return not self.payload_bytes or self.payload_bytes + length <= GROUP_COMMIT_BYTES_MAX
 
     @property
     def full(self) -> bool:
         return (
-            self.payload_bytes >= limits.GROUP_COMMIT_BYTES_MAX
-            or self.commands >= limits.GROUP_COMMIT_COMMANDS_MAX
-            or self.record_bytes >= limits.GROUP_COMMIT_BYTES_MAX
+            self.payload_bytes >= GROUP_COMMIT_BYTES_MAX
+            or self.commands >= GROUP_COMMIT_COMMANDS_MAX
+            or self.record_bytes >= GROUP_COMMIT_BYTES_MAX
         )
 
     def bodies(self) -> list[bytes | None]:

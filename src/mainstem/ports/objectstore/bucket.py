@@ -26,6 +26,14 @@ from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.objectstore.failures import explained, out_of_range
 from mainstem.ports.objectstore.port import StoredObject, check_key
 
+STORE_ATTEMPTS_MAX = 6  # of one request, including the first
+STORE_TRYING_S = 60.0  # total time for one request, with attempts and pauses
+STORE_BACKOFF_S = 0.1  # before the second attempt; doubles from there, less a random part
+STORE_BACKOFF_MAX_S = 5.0
+STORE_LEAVING_S = 1.0  # at exit, for client threads with a response
+STORE_REQUESTS_MAX = 64  # concurrent, of one event loop
+STORE_GAP_BYTES_MAX = 256 * limits.KIB  # one request covers ranges closer than this
+
 T = TypeVar("T")
 _EXIT_PAUSE_S = 0.001
 
@@ -34,10 +42,10 @@ _EXIT_PAUSE_S = 0.001
 class RetryBudget:
     """What one request may cost before its error reaches the caller."""
 
-    attempts: int = limits.STORE_ATTEMPTS_MAX
-    trying_s: float = limits.STORE_TRYING_S
-    backoff_s: float = limits.STORE_BACKOFF_S
-    backoff_max_s: float = limits.STORE_BACKOFF_MAX_S
+    attempts: int = STORE_ATTEMPTS_MAX
+    trying_s: float = STORE_TRYING_S
+    backoff_s: float = STORE_BACKOFF_S
+    backoff_max_s: float = STORE_BACKOFF_MAX_S
 
 
 @dataclass(slots=True)
@@ -102,7 +110,7 @@ def wait_at_exit() -> None:
 
 
 def _await_foreign_threads() -> None:
-    until = time.monotonic() + limits.STORE_LEAVING_S
+    until = time.monotonic() + STORE_LEAVING_S
     time.sleep(_EXIT_PAUSE_S)  # a thread that is about to enter does so now
     while _foreign_threads_run() and time.monotonic() < until:
         time.sleep(_EXIT_PAUSE_S)
@@ -126,7 +134,7 @@ class BucketObjectStore:
         name: str,
         *,
         retries: Retries | None = None,
-        requests_max: int = limits.STORE_REQUESTS_MAX,
+        requests_max: int = STORE_REQUESTS_MAX,
     ) -> None:
         self._store = store
         self._name = name
@@ -176,7 +184,7 @@ class BucketObjectStore:
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Byte ranges as (start, length); a range past the end is cut short. Raises as `get`."""
         check_key(key)
-        spans = coalesced(ranges, gap=limits.STORE_GAP_BYTES_MAX, size=limits.STORE_OBJECT_BYTES_MAX)
+        spans = coalesced(ranges, gap=STORE_GAP_BYTES_MAX, size=limits.STORE_OBJECT_BYTES_MAX)
         if not spans:
             await self._retries.run(
                 lambda: self._ask(key, lambda: obstore.head_async(self._store, key))

@@ -27,6 +27,10 @@ from mainstem.ports.files import Files, OsFiles
 from mainstem.ports.objectstore.blocks import BlockFolder
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
+BLOCK_BYTES = 1 * limits.MIB  # of the block cache
+BLOCK_CACHE_MEMORY_BYTES = 64 * limits.MIB
+BLOCK_CACHE_DISK_BYTES = 4 * limits.GIB
+
 _BLOCKS_AT_ONCE = 16  # of one read
 
 
@@ -57,9 +61,9 @@ class CachedObjectStore:
         folder: Path | None = None,
         *,
         origin: bytes = b"",
-        block_bytes: int = limits.BLOCK_BYTES,
-        memory_bytes: int = limits.BLOCK_CACHE_MEMORY_BYTES,
-        disk_bytes: int = limits.BLOCK_CACHE_DISK_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        memory_bytes: int = BLOCK_CACHE_MEMORY_BYTES,
+        disk_bytes: int = BLOCK_CACHE_DISK_BYTES,
         files: Files | None = None,
     ) -> None:
         invariant(block_bytes > 0, "a block has at least one byte")

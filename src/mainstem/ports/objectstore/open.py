@@ -13,18 +13,22 @@ Credentials come from the environment, as each vendor's own tools read it, or fr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from mainstem import limits
 from mainstem.errors import InvalidConfig
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
 if TYPE_CHECKING:
     from mainstem.ports.objectstore.bucket import Retries
+
+STORE_REQUEST_S = 20.0  # one attempt, which bounds how long a stalled put can live
+STORE_CONNECT_S = 5.0
+STORE_ENV = "MAINSTEM_STORE"  # URL of a worker's store, with its credentials
 
 _S3 = {
     "endpoint",
@@ -74,10 +78,22 @@ def open_store(url: str, *, retries: Retries | None = None) -> ObjectStore:
 
 
 def public_url(url: str) -> str:
-    """The URL without secrets, for processes that have their own credentials (lake/store_access.py)."""
+    """The URL without secrets, for processes that have their own credentials; see `with_own_options`."""
     parts = urlsplit(url)
     asked = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] in _OPEN_TO_ALL]
     return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(asked, safe=":/"), ""))
+
+
+def with_own_options(url: str, environ: Mapping[str, str]) -> str:
+    """The URL with the options of this process's own store (`MAINSTEM_STORE`), if that is the same bucket.
+
+    They override the options of the URL. Where both lack credentials, the environment supplies them, as each vendor's
+    own tools read it."""
+    named, own = urlsplit(url), urlsplit(environ.get(STORE_ENV, ""))
+    if not own.query or (named.scheme, named.netloc) != (own.scheme, own.netloc):
+        return url
+    options = dict(parse_qsl(named.query)) | dict(parse_qsl(own.query))
+    return urlunsplit(named._replace(query=urlencode(options, safe=":/")))
 
 
 def redacted_url(url: str) -> str:
@@ -114,8 +130,8 @@ def _made(scheme: str, bucket: str, prefix: str, options: dict[str, Any]) -> Any
 
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     client: dict[str, Any] = {
-        "timeout": timedelta(seconds=limits.STORE_REQUEST_S),
-        "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_S),
+        "timeout": timedelta(seconds=STORE_REQUEST_S),
+        "connect_timeout": timedelta(seconds=STORE_CONNECT_S),
     }
     if str(options.get("endpoint", "")).startswith("http://") or options.get("use_emulator"):
         client["allow_http"] = True  # otherwise the environment may allow it

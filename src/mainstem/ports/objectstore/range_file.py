@@ -1,4 +1,4 @@
-"""Byte ranges as a Python file, for libraries that read where they like."""
+"""Byte ranges as a seekable Python file, for libraries such as Arrow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mainstem.ports.commitlog.port import Buffer
 
 
 class RangeFile(io.RawIOBase):
-    """`size` bytes, of which `read_range` gives any (start, length). Not buffered: Arrow asks for large ranges."""
+    """A file of `size` bytes; `read_range` returns those at (start, length). Not buffered: Arrow reads large ranges."""
 
     def __init__(self, read_range: Callable[[int, int], Buffer], size: int) -> None:
         self._read_range = read_range

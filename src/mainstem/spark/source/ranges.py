@@ -21,12 +21,13 @@ from mainstem.errors import (
     RecordsLost,
     StoreRefused,
 )
-from mainstem.lake.objects import source_rows
 from mainstem.log.read.extents import EXTENT
-from mainstem.records.rows import decode_rows
+from mainstem.records.rows import decodable_rows
+from mainstem.records.undecodable import UNDECODABLE
 from mainstem.spark.source import losses
 from mainstem.spark.source.offsets import PartitionRange
 from mainstem.spark.source.options import SourceOptions
+from mainstem.tables.parts.source_rows import source_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,9 +78,17 @@ class RangeRows:
             yield from self._paged(sources.end)
 
     def _rows_of(self, sources: Sources) -> Iterator[pa.RecordBatch]:
-        for rows in source_rows(sources, self._range.topic, self._range.partition):
+        undecodable: list[tuple[int, int]] = []
+        for rows in source_rows(sources, self._range.topic, self._range.partition, undecodable=undecodable):
+            self._report_undecodable(undecodable)
             yield rows
             self._at = int(rows.column("_offset")[-1].as_py()) + 1
+        self._report_undecodable(undecodable)
+
+    def _report_undecodable(self, found: list[tuple[int, int]]) -> None:
+        for start, end in found:
+            self._report(max(start, self._range.start), min(end, self._range.end), UNDECODABLE)
+        found.clear()
 
     # Broker
 
@@ -93,11 +102,13 @@ class RangeRows:
                 return
             if page.next_offset < end:
                 next_page = self._fetch(page.next_offset)
-            for rows in decode_rows([page.data], self._range.partition) if page.data else ():
+            undecodable: list[tuple[int, int]] = []
+            for rows in decodable_rows(page.data, self._range.partition, undecodable) if page.data else ():
                 inside = _within(rows, self._at, end)
                 if inside.num_rows:
                     yield inside
                     self._at = int(inside.column("_offset")[-1].as_py()) + 1
+            self._report_undecodable(undecodable)
             self._at = min(page.next_offset, end)
 
     def _fetch(self, offset: int) -> Future[BatchPage]:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from mainstem.ports.clock import Clock
+from mainstem.broker.cluster.clock import Clock
 
 _SLOT_S = 0.25  # how finely time is cut: a heartbeat is late by no more
 _BEATS_PER_TURN = 256  # before the loop does something else

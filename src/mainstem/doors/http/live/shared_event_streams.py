@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mainstem.broker.cluster.clock import Clock
+from mainstem.broker.rates import Rates
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.transport.frames import records_data
 from mainstem.doors.http.transport.send_buffer import SendBuffer, chunked
-from mainstem.ports.clock import Clock
 
 _encode = msgspec.json.Encoder().encode
 
@@ -28,6 +29,7 @@ class RecordFormat(NamedTuple):
     meta: bool
     data: bool
     trace: bool
+    plain: bool  # topics by their plain names
 
 
 class _RenderedPage(NamedTuple):
@@ -39,7 +41,8 @@ class _RenderedPage(NamedTuple):
 
 
 class SharedEventStream:
-    def __init__(self, form: RecordFormat, clock: Clock, broadcast: Broadcast) -> None:
+    def __init__(self, form: RecordFormat, clock: Clock, broadcast: Broadcast, rates: Rates) -> None:
+        self._rates = rates
         self._form = form
         self._clock = clock
         self._broadcast = broadcast
@@ -52,6 +55,8 @@ class SharedEventStream:
             return [], places
         told: list[WatchPosition] = []
         others: list[WatchPosition] = []
+        if self._rates.active:
+            places, others = self._free_and_limited(places)
         outlets: list[SendBuffer] = []
         descriptors: list[int] = []
         frame, chunk, said_at = self._words(watch_page)
@@ -72,6 +77,17 @@ class SharedEventStream:
                 descriptors.append(descriptor)
         self._broadcast.send(outlets, descriptors, chunk)
         return told, others
+
+    def _free_and_limited(
+        self, places: list[WatchPosition]
+    ) -> tuple[list[WatchPosition], list[WatchPosition]]:
+        """Those that no rate limits, and the rest: what these get is counted for each of them."""
+        free: list[WatchPosition] = []
+        limited: list[WatchPosition] = []
+        for place in places:
+            stream: Any = place.watcher  # a WatchStream: only they share their words
+            (free if stream.limiter(place) is None else limited).append(place)
+        return free, limited
 
     def _words(self, watch_page: WatchPage) -> _RenderedPage:
         words: _RenderedPage | None = watch_page.rendered.get(self)

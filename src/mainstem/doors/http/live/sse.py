@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mainstem import limits
 from mainstem.api.base import ErrorEvent
 from mainstem.doors.http.transport.errors import Refusal, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Header
 from mainstem.errors import TooLarge
 
+WATCH_RETRY_MS = 2_000  # how soon a client reconnects after it lost its stream
+
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # proxies must pass every frame on at once
 )
-RETRY = b"retry: %d\n\n" % limits.WATCH_RETRY_MS
+RETRY = b"retry: %d\n\n" % WATCH_RETRY_MS
 SHUTTING_DOWN = (
     b'event: error\ndata: {"code":"server_shutting_down",'
     b'"message":"the server is shutting down: connect again soon"}\n\n'
@@ -61,7 +62,7 @@ def check_accept(request: HttpRequest) -> None:
 @contextmanager
 def admitted(request: HttpRequest) -> Iterator[None]:
     """Count one more open stream for as long as the block runs. Raises Refusal 429, or 503 at the end."""
-    context, key = request.context, request.key
+    context, client = request.context, request.client
     if context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is shutting down: connect again soon")
     bound = context.limits.streams
@@ -70,14 +71,14 @@ def admitted(request: HttpRequest) -> Iterator[None]:
             "max_sse_connections", bound, f"{bound} event streams are open, the most there may be"
         )
     bound = context.limits.streams_per_key
-    if bound and context.keys.required and key.streams >= bound:
+    if bound and context.clients.required and client.streams >= bound:
         raise throttled(
             "max_sse_connections_per_key", bound, f"this key has {bound} event streams open, the most it may"
         )
     context.streams += 1
-    key.streams += 1
+    client.streams += 1
     try:
         yield
     finally:
         context.streams -= 1
-        key.streams -= 1
+        client.streams -= 1

@@ -10,20 +10,28 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation
 from mainstem.api.base import U64
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.broker.rates import RateLimiter
+from mainstem.broker.streams import find_stream
+from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
 from mainstem.broker.watch_sessions import WatchSession
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, event_id
 from mainstem.doors.http.routes.diff import node_set
 from mainstem.doors.http.transport.errors import Refusal, invalid
-from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, tombstone_data
+from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, shown, tombstone_data
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Response, Send, reply
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import reading
 from mainstem.errors import Closed, TopicNotFound
-from mainstem.ledger.topics import Topic
+
+WATCH_TOPICS_MAX = 256  # of one session
+WATCH_HEARTBEAT_MS_MIN = 1_000
+WATCH_HEARTBEAT_MS_MAX = 60_000
 
 _watch_body = msgspec.json.Decoder(WatchBody)
 _cursors = msgspec.json.Decoder(dict[str, U64])
@@ -33,24 +41,24 @@ _encode = msgspec.json.Encoder().encode
 async def post_watch(request: HttpRequest) -> Response:
     """Create a watch session for topics."""
     body = request.json(_watch_body)
-    if not 1 <= len(body.topics) <= limits.WATCH_TOPICS_MAX:
-        raise invalid(f"watch 1 to {limits.WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
+    if not 1 <= len(body.topics) <= WATCH_TOPICS_MAX:
+        raise invalid(f"watch 1 to {WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
-        request.require_name(name)
-    request.context.live.sessions.check_room(request.principal)
+        request.require_topic(name, Operation.READ)
+    request.context.live.sessions.check_room(request.holder)
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
-    shown: dict[str, WatchedTopic] = {}
+    watched: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
         state = await request.broker.states.settled(topic, begin.partition)
         cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
         if begin.partition:
             partitions[topic.name] = begin.partition
-        shown[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
-    low, high = limits.WATCH_HEARTBEAT_MS_MIN, limits.WATCH_HEARTBEAT_MS_MAX
+        watched[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
+    low, high = WATCH_HEARTBEAT_MS_MIN, WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
-        request.key.digest,
+        request.client.id,
         cursors,
         watch_options(body.limit, body.max_batch_bytes, body.node),
         partitions=partitions,
@@ -59,11 +67,11 @@ async def post_watch(request: HttpRequest) -> Response:
         include_tags=body.include_tags,
         include_data=body.include_data,
         include_trace=body.include_trace,
-        holder=request.principal,
+        holder=request.holder,
     )
     url = f"/v0/watch/{session.wid}"
     ttl_ms = limits.WATCH_SESSION_TTL_MS
-    return reply(WatchStarted(session.wid, url, ttl_ms, shown, request.performance()))
+    return reply(WatchStarted(session.wid, url, ttl_ms, watched, request.performance()))
 
 
 def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
@@ -95,7 +103,9 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     session = live.sessions.find(request.parameters["wid"])
     if session is None:
         raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
-    if session.owner != request.key.digest:
+    if session.owner != request.client.id or not all(
+        request.view is None or request.view.plain_topic(topic) is not None for topic in session.cursors
+    ):
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))
@@ -121,7 +131,10 @@ class WatchStream(Push):
 
     def __init__(self, request: HttpRequest, session: WatchSession, held: ExitStack) -> None:
         self._live = request.context.live
+        self._request = request
+        self._rates = request.broker.rates.stored
         self._broker = request.broker
+        self._plain = request.view is not None
         self._session = session
         self._held = held  # what is given back when it ends
         # Its own: another connection of the session may be somewhere else.
@@ -130,7 +143,11 @@ class WatchStream(Push):
         self._ended = False
         self._chorus = self._live.watcher_group(
             RecordFormat(
-                session.include_tags, session.include_meta, session.include_data, session.include_trace
+                session.include_tags,
+                session.include_meta,
+                session.include_data,
+                session.include_trace,
+                self._plain,
             )
         )
         self.heartbeat_s = session.heartbeat_ms / 1000
@@ -177,7 +194,7 @@ class WatchStream(Push):
         for name, cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
             partition = session.partitions.get(name, 0)
-            if topic is None or partition >= len(topic.streams):
+            if topic is None or find_stream(topic, partition) < 0:
                 self._forget(name)
             else:
                 self._places.append(watching.enter(self, topic, cursor, watch_options, partition))
@@ -191,14 +208,23 @@ class WatchStream(Push):
         frames = b""
         if page.tombstone is not None:
             self._cursors[name] = watch_page.from_seq
-            frames = sse.event(b"tombstone", tombstone_data(watch_page, first=place.first), self._id())
+            frames = sse.event(
+                b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain), self._id()
+            )
         self._cursors[name] = self._session.cursors[name] = page.next_from_seq
         if page.count:
             frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(watch_page))
         if watch_page.caught_up and not place.tailing:
-            frames += sse.event(b"caught-up", caught_up_data(watch_page), self._id())
+            frames += sse.event(b"caught-up", caught_up_data(watch_page, plain=self._plain), self._id())
         if frames:
             self._push(frames)
+        if page.count and self._rates.active:
+            limiter = self.limiter(place)
+            if limiter is not None:
+                self.send_buffer.pause(limiter.take(page.bytes, page.count))
+
+    def limiter(self, place: WatchPosition) -> RateLimiter | None:
+        return reading(self._request, place.topic)
 
     def lose(self, place: WatchPosition) -> None:
         self._forget(place.topic)
@@ -206,7 +232,7 @@ class WatchStream(Push):
     def _forget(self, name: str) -> None:
         self._cursors.pop(name, None)
         self._session.cursors.pop(name, None)
-        self._push(sse.event(b"topic-deleted", deleted_data(name), self._id()))
+        self._push(sse.event(b"topic-deleted", deleted_data(name, plain=self._plain), self._id()))
         if not self._cursors:
             self._live.sessions.remove(self._session)
             self._end()
@@ -215,7 +241,7 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        data = _encode(sse.read_failure(place.topic, error))
+        data = _encode(sse.read_failure(shown(place.topic, plain=self._plain), error))
         self._push(sse.event(b"error", data))
         self._end()
 
@@ -229,7 +255,7 @@ class WatchStream(Push):
         self._end()
 
     def beat(self) -> None:
-        if self.send_buffer.ready:
+        if self.send_buffer.idle:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
 
     @property

@@ -10,21 +10,32 @@ from typing import Any, TypeVar
 import msgspec
 
 from mainstem import events, limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
 from mainstem.api.records import CommandHead, Publish, StartPosition, Subscribe, Unsubscribe, WatchedTopic
-from mainstem.api.routes import GET_WEBSOCKET, Scope
+from mainstem.api.routes import GET_WEBSOCKET
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.watch import watch_options
 from mainstem.doors.http.routes.records import post_records
-from mainstem.doors.http.transport.auth import bearer
 from mainstem.doors.http.transport.context import Context
-from mainstem.doors.http.transport.errors import Refusal, answer, invalid, throttled
-from mainstem.doors.http.transport.frames import caught_up_data, deleted_data, records_data, tombstone_data
+from mainstem.doors.http.transport.errors import Refusal, answer, invalid, throttled, unauthorized
+from mainstem.doors.http.transport.frames import (
+    caught_up_data,
+    deleted_data,
+    records_data,
+    shown,
+    tombstone_data,
+)
+from mainstem.doors.http.transport.namespaces import plain_text, qualified
 from mainstem.doors.http.transport.requests import HttpRequest, decoded
 from mainstem.doors.http.transport.responses import Asgi, Receive, Response, Send
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.http.transport.throttle import publish_allowed, reading
 from mainstem.errors import Closed, MainstemError, TopicNotFound
+
+WEBSOCKET_COMMANDS_MAX = 64  # received without a response on one socket; above it, reading stops
+WEBSOCKET_TOPICS_MAX = 1_024  # subscribed to through one socket
 
 T = TypeVar("T")
 
@@ -49,15 +60,17 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
     """One socket, from its handshake to its end."""
     await receive()  # the handshake, of which everything is in the scope
     headers = dict(reversed(scope["headers"]))
-    key = context.keys.find(bearer(headers.get(b"authorization")))
+    host = str((scope.get("client") or ("",))[0])
     try:
-        if key is None:
-            raise Refusal(
-                401, "unauthorized", "this server needs a key: send it as Authorization: Bearer <key>"
-            )
+        anonymous = not context.clients.required
+        context.origins.check("GET", headers, anonymous=anonymous, socket=True)
+        client = await context.clients.find(headers.get(b"authorization"), scope.get("client"))
+        if client is None:
+            raise unauthorized()
         if scope["raw_path"] != PATH:
             raise Refusal(404, "not_found", "there is no web socket at this path")
-        request = HttpRequest(context, key, {}, scope["query_string"], headers, b"", perf_counter())
+        request = HttpRequest(context, client, host, {}, scope["query_string"], headers, b"", perf_counter())
+        request.bind()
         with sse.admitted(request):
             await send({"type": "websocket.accept"})
             await Socket(request, send).run(receive)
@@ -79,8 +92,11 @@ class Socket:
 
     def __init__(self, request: HttpRequest, send: Send) -> None:
         self._request = request
+        self._view = request.view
+        self._plain = request.view is not None
         self._context = request.context
         self._watching = request.broker.watching
+        self._rates = request.broker.rates.stored
         self.send_buffer = SendBuffer(send, self._resume)
         self._places: dict[str, WatchPosition] = {}
         self._forms: dict[WatchPosition, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
@@ -135,27 +151,34 @@ class Socket:
             case "ping":
                 self._reply(b"pong", head, b'"ts":%d' % self._context.broker.clock.now_ms())
             case "subscribe":
-                await self._subscribe(head, decoded(decoder_of(Subscribe), body))
+                await self._subscribe(head, self._qualified(decoded(decoder_of(Subscribe), body)))
             case "unsubscribe":
-                self._unsubscribe(head, decoded(decoder_of(Unsubscribe), body))
+                self._unsubscribe(head, self._qualified(decoded(decoder_of(Unsubscribe), body)))
             case "publish":
-                await self._publish(head, decoded(decoder_of(Publish), body), body)
+                await self._publish(head, self._qualified(decoded(decoder_of(Publish), body)), body)
             case _:
                 known = "subscribe, unsubscribe, publish, ping"
                 self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
 
+    def _qualified(self, command: T) -> T:
+        """A command, with full names."""
+        return command if self._view is None else qualified(self._view, command)
+
+    def _name(self, topic: str) -> str:
+        return shown(topic, plain=self._plain)
+
     async def _subscribe(self, head: CommandHead, command: Subscribe) -> None:
-        self._request.require(Scope.READ)
+        self._request.require_some(Operation.READ, ResourceType.TOPIC)
         wanted = beginnings(command)
         if not wanted:
             raise invalid("name the topics to subscribe to, in topic or topics")
         for name in wanted:
-            self._request.require_name(name)
-        bound = limits.WEBSOCKET_TOPICS_MAX
+            self._request.require_topic(name, Operation.READ)
+        bound = WEBSOCKET_TOPICS_MAX
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
         broker = self._request.broker
-        shown: dict[str, WatchedTopic] = {}
+        found: dict[str, WatchedTopic] = {}
         for name, begin in wanted.items():
             topic = broker.streams.get(name)
             if topic is None:
@@ -164,15 +187,19 @@ class Socket:
                 continue
             state = await broker.states.settled(topic, begin.partition)
             cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
-            shown[name] = WatchedTopic(cursor, state.head_seq, state.earliest_seq)
-        self._reply(b"subscribed", head, b'"topics":%b' % _encode(shown))
+            found[name] = WatchedTopic(cursor, state.head_seq, state.earliest_seq)
+        self._reply(
+            b"subscribed",
+            head,
+            b'"topics":%b' % _encode({self._name(name): entry for name, entry in found.items()}),
+        )
         form = (command.include_tags, command.include_meta, command.include_data, command.include_trace)
         asked = watch_options(command.limit, command.max_batch_bytes, command.node)
-        for name, entry in shown.items():
+        for name, entry in found.items():
             self._leave(name)
             topic = broker.streams.get(name)
             if topic is None:  # deleted since it was looked at
-                self._push(b"topic_deleted", deleted_data(name))
+                self._push(b"topic_deleted", deleted_data(name, plain=self._plain))
                 continue
             place = self._watching.enter(self, topic, entry.from_seq, asked, wanted[name].partition)
             self._places[name] = place
@@ -183,28 +210,31 @@ class Socket:
         gone = [name for name in (self._places if named is None else named) if name in self._places]
         for name in gone:
             self._leave(name)
-        self._reply(b"unsubscribed", head, b'"topics":%b' % _encode(gone))
+        self._reply(b"unsubscribed", head, b'"topics":%b' % _encode([*map(self._name, gone)]))
 
     async def _publish(self, head: CommandHead, command: Publish, body: bytes) -> None:
-        self._request.require(Scope.WRITE)
+        self._request.require_topic(command.topic, Operation.WRITE)
         if bytes(command.config) not in (b"", b"null"):
-            self._request.require(Scope.ADMIN)
-        self._request.require_name(command.topic)
+            self._request.require_topic(command.topic, Operation.ALTER_CONFIGS)
         query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
         request = HttpRequest(
             self._context,
-            self._request.key,
+            self._request.client,
+            self._request.host,
             {"topic": command.topic},
             query.encode(),
             {},
             body,
             perf_counter(),
         )
+        request.view = self._view
+        if self._rates.active:
+            await publish_allowed(request, command.topic)
         writing = self._write(head, request)
         if self._request.broker.streams.get(command.topic) is None:
             await writing  # what follows finds the topic, and comes behind
             return
-        if len(self._publishing) >= limits.WEBSOCKET_COMMANDS_MAX:
+        if len(self._publishing) >= WEBSOCKET_COMMANDS_MAX:
             await asyncio.wait(self._publishing, return_when=asyncio.FIRST_COMPLETED)
         # Tasks begin in the order they are made in, and take their place in the log as they begin.
         task = self._loop.create_task(writing)
@@ -236,19 +266,26 @@ class Socket:
     def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
         page = watch_page.page
         if page.tombstone is not None:
-            self._push(b"tombstone", tombstone_data(watch_page, first=place.first))
+            self._push(b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain))
         if page.count:
             self.send_buffer.push({"type": "websocket.send", "text": self._record_text(place, watch_page)})
+            if self._rates.active:
+                limiter = reading(self._request, place.topic)
+                if limiter is not None:
+                    self.send_buffer.pause(limiter.take(page.bytes, page.count))
         if page.caught_up and not place.tailing:
-            self._push(b"caught_up", caught_up_data(watch_page))
+            self._push(b"caught_up", caught_up_data(watch_page, plain=self._plain))
 
     def _record_text(self, place: WatchPosition, watch_page: WatchPage) -> str:
         """Made once for all sockets that want the same."""
         tags, meta, data, trace = self._forms[place]
-        form = ("socket", tags, meta, data, trace)
+        form = ("socket", tags, meta, data, trace, self._plain)
         text = watch_page.rendered.get(form)
         if text is None:
-            text = _message(b"record", records_data(watch_page, tags=tags, meta=meta, data=data, trace=trace))
+            text = _message(
+                b"record",
+                records_data(watch_page, tags=tags, meta=meta, data=data, trace=trace, plain=self._plain),
+            )
             watch_page.rendered[form] = text
         return str(text)
 
@@ -256,14 +293,14 @@ class Socket:
         self._forms.pop(place, None)
         if self._places.get(place.topic) is place:
             del self._places[place.topic]
-        self._push(b"topic_deleted", deleted_data(place.topic))
+        self._push(b"topic_deleted", deleted_data(place.topic, plain=self._plain))
 
     def fail(self, place: WatchPosition, error: Exception) -> None:
         self._leave(place.topic)
         if isinstance(error, Closed):
             self.shut_down()
             return
-        failure = sse.read_failure(place.topic, error)
+        failure = sse.read_failure(self._name(place.topic), error)
         self._push(b"error", _encode(failure))
 
     def _resume(self) -> None:
@@ -290,7 +327,10 @@ class Socket:
         self._reply(b"error", head, _encode(ErrorEvent(code, message))[1:-1])
 
     def _refuse(self, head: CommandHead, error: MainstemError | Refusal) -> None:
-        told: dict[str, Any] = _error_body.decode(answer(error).body)["error"]
+        body = answer(error).body
+        if self._view is not None:
+            body = plain_text(self._view, body)
+        told: dict[str, Any] = _error_body.decode(body)["error"]
         self._reply(b"error", head, _encode(told)[1:-1])
 
 

@@ -9,7 +9,9 @@ from mainstem.broker.read import Fetched
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
+from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.errors import Closed
+from mainstem.records.header import record_count
 
 _OCTETS = (b"content-type", b"application/octet-stream")
 
@@ -20,7 +22,11 @@ async def get_batches(request: HttpRequest) -> Response:
     isolation = request.text("isolation") or "read_committed"
     if isolation not in ("read_committed", "read_uncommitted"):
         raise invalid("isolation is read_committed or read_uncommitted")
+    limiter = await read_allowed(request, request.topic)
     fetched = await (_fetched(request) if isolation == "read_committed" else _uncommitted(request))
+    if limiter is not None:
+        records = sum(map(record_count, fetched.batches)) if limiter.counts_records else 0
+        limiter.take(sum(map(len, fetched.batches)), records)
     headers = (
         _OCTETS,
         (b"mainstem-next-offset", b"%d" % fetched.next_offset),

@@ -11,10 +11,11 @@ import msgspec
 from mainstem import limits
 from mainstem.api.records import DiffBody, ReadGap
 from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
+from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.routes.rendering import render
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
-from mainstem.ledger.topics import Topic
+from mainstem.doors.http.transport.throttle import read_allowed
 
 _diff_body = msgspec.json.Decoder(DiffBody)
 
@@ -26,6 +27,7 @@ async def post_diff(request: HttpRequest) -> Response:
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
     broker.activity.read(topic.topic_id)
+    limiter = await read_allowed(request, request.topic)
     wanted = DiffQuery(
         from_seq=body.from_seq,
         limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
@@ -33,7 +35,11 @@ async def post_diff(request: HttpRequest) -> Response:
         nodes=node_set(body.node),
         before_large=request.before_large,
     )
+    if limiter is not None:
+        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, limiter.burst_bytes))
     page = await _read(request, topic, wanted, min(body.wait_ms, limits.DIFF_WAIT_MS_MAX))
+    if limiter is not None:
+        limiter.take(page.bytes, page.count)
     shown = partial(
         render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
     )
@@ -42,7 +48,7 @@ async def post_diff(request: HttpRequest) -> Response:
     elif page.bytes <= limits.DIFF_BYTES_MAX:
         answer = _answer(request, page, await asyncio.to_thread(shown))
     else:
-        answer = await broker.decoding.run(request.principal, lambda: _answer(request, page, shown()))
+        answer = await broker.decoding.run(request.holder, lambda: _answer(request, page, shown()))
     return Response(200, answer, (JSON,))
 
 
@@ -74,7 +80,7 @@ def _answer(request: HttpRequest, page: DiffPage, records: bytes) -> bytes:
         f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},'
         f'"earliest_seq":{page.earliest_seq},"caught_up":{"true" if page.caught_up else "false"},'
         f'"tombstone":{tombstone},"lag":{page.lag},"performance":{{"server_total_ms":{request.elapsed_ms()},'
-        f'"records_scanned":{page.scanned}}}}}'
+        f'"records_scanned":{page.scanned}{request.throttle_field}}}}}'
     )
     return b"".join((head, records, tail.encode()))
 

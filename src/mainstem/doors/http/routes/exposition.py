@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 
+from mainstem.api.access import EVERYTHING, Operation, ResourceType
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.metrics import Metric, one
@@ -20,7 +21,7 @@ async def get_metrics(request: HttpRequest) -> Response:
     found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
-    if request.key.prefixes:
+    if request.view is not None or not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):
         found = [metric for metric in found if not _names_resources(metric)]
     if b"application/json" in (request.header(b"accept") or b""):
         return reply({metric.name + metric.suffix: _as_json(metric) for metric in found})
@@ -36,8 +37,14 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
     log = request.broker.log
     streams = log.ledger.streams
     yield one("mainstem_topics", "gauge", "Number of topics.", len(log.ledger.topics))
+    held = int(streams.records[: streams.count].sum()) - log.missing.count()
+    yield one("mainstem_records", "gauge", "Records in all topics.", held)
+    yield from log.missing.metrics()
     yield one(
-        "mainstem_records", "gauge", "Records in all topics.", int(streams.records[: streams.count].sum())
+        "mainstem_clock_ahead_ms",
+        "gauge",
+        "How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock.",
+        request.broker.clock_ahead_ms,
     )
     yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
     yield one(
@@ -48,7 +55,13 @@ def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
         "mainstem_writable",
         "gauge",
         "1 while the server accepts writes, otherwise 0.",
-        log.refusal is None,
+        log.unwritable is None,
+    )
+    yield one(
+        "mainstem_write_refusals_total",
+        "counter",
+        "Groups of writes refused because the disk was full or no file descriptor was free.",
+        log.write_refusals,
     )
     if log.tiering is not None:
         yield from log.tiering.metrics()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import asdict
 
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.groups import (
     GroupDeletion,
     GroupDescription,
@@ -26,12 +27,11 @@ from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.groups.service import Groups, ListedGroup
 from mainstem.broker.share.group import ShareMember
-from mainstem.broker.transactions.service import TransactionInfo
+from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.http.transport.errors import invalid
-from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.requests import HttpRequest, forbidden
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
-from mainstem.ledger.transactions import TransactionPhase
 
 _reset_body = msgspec.json.Decoder(ResetBody)
 
@@ -74,7 +74,8 @@ async def get_group(request: HttpRequest) -> Response:
 async def reset_group(request: HttpRequest) -> Response:
     """Reset the offsets of a group without members."""
     name, body = request.parameters["group"], request.json(_reset_body)
-    request.require_name(body.topic)
+    request.require_topic(body.topic, Operation.READ)
+    require_group(request, Operation.DELETE, name)
     groups = groups_of(request)
     groups.check_coordinator(name)
     found = groups.get(name)
@@ -101,10 +102,8 @@ async def reset_group(request: HttpRequest) -> Response:
 async def delete_group(request: HttpRequest) -> Response:
     """Delete a group without members, and its offsets."""
     name = request.parameters["group"]
-    groups = groups_of(request)
-    for topic in groups.topics_of(name):
-        request.require_name(topic)
-    await groups.delete(name)
+    require_group(request, Operation.DELETE, name)
+    await groups_of(request).delete(name)
     return reply(GroupDeletion(name, True, request.performance()))
 
 
@@ -114,8 +113,29 @@ def groups_of(request: HttpRequest) -> Groups:
 
 
 def allowed(request: HttpRequest, group: str) -> bool:
-    """Whether the key may see all that the group reads."""
-    return all(request.key.allows(topic) for topic in groups_of(request).topics_of(group))
+    """Whether the client may see the group, and all that it reads."""
+    return (
+        request.sees_id(group)
+        and may_group(request, Operation.DESCRIBE, group)
+        and all(map(request.sees, groups_of(request).topics_of(group)))
+    )
+
+
+def may_group(request: HttpRequest, operation: Operation, group: str) -> bool:
+    """By a rule about the group; or by the prefixes of an API key, which cover a group by all the topics it reads."""
+    if request.may(operation, ResourceType.GROUP, group):
+        return True
+    if not request.principal.grants or not request.broker.access.allows_some(
+        request.principal, request.host, operation, ResourceType.GROUP
+    ):
+        return False
+    return all(map(request.sees, groups_of(request).topics_of(group)))
+
+
+def require_group(request: HttpRequest, operation: Operation, group: str) -> None:
+    """Raises Refusal 403."""
+    if not may_group(request, operation, group):
+        raise forbidden(operation, ResourceType.GROUP, group)
 
 
 def _row(group: ListedGroup) -> GroupListing:
@@ -220,11 +240,11 @@ async def get_consumers(request: HttpRequest) -> Response:
 
 async def list_transactions(request: HttpRequest) -> Response:
     """Every transactional id, and its current or last transaction."""
-    now_ms = request.broker.clock.now_ms()
+    now_ms = request.broker.log.now_ms()
     shown = [
         _transaction(info, now_ms)
         for info in request.broker.transactions.all()
-        if all(request.key.allows(topic) for topic in info.partitions)
+        if request.sees_id(info.id) and _may_transaction(request, Operation.DESCRIBE, info)
     ]
     return reply(TransactionList(shown, request.performance()))
 
@@ -232,10 +252,21 @@ async def list_transactions(request: HttpRequest) -> Response:
 async def abort_transaction(request: HttpRequest) -> Response:
     """Abort the open transaction of a transactional id, and fence its producer."""
     id = request.parameters["transaction"]
-    for topic in request.broker.transactions.describe(id).partitions:
-        request.require_name(topic)
+    if not _may_transaction(request, Operation.ALTER, request.broker.transactions.describe(id)):
+        raise forbidden(Operation.ALTER, ResourceType.TRANSACTIONAL_ID, id)
     aborted = await request.broker.transactions.abort(id)
     return reply(TransactionAborted(id, aborted, request.performance()))
+
+
+def _may_transaction(request: HttpRequest, operation: Operation, info: TransactionInfo) -> bool:
+    """By a rule about its id; or by the prefixes of an API key, which cover it by the topics that it writes to."""
+    if request.may(operation, ResourceType.TRANSACTIONAL_ID, info.id):
+        return True
+    if not request.principal.grants or not request.broker.access.allows_some(
+        request.principal, request.host, operation, ResourceType.TRANSACTIONAL_ID
+    ):
+        return False
+    return bool(info.partitions) and all(map(request.sees, info.partitions))
 
 
 def _transaction(info: TransactionInfo, now_ms: int) -> TransactionDescription:

@@ -7,10 +7,12 @@ exception in Iceberg's Java library.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
-from mainstem import errors
+from mainstem import errors, limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.catalog import (
     CatalogConfig,
     CatalogError,
@@ -25,18 +27,26 @@ from mainstem.api.catalog import (
     RenameBody,
     TableList,
     TableLoaded,
+    TokenIssued,
+    TokenRefused,
     TransactionBody,
 )
-from mainstem.broker.tables.catalog import Catalog, LoadedTable, TableChange
-from mainstem.broker.tables.table_metadata import TableUpdates
+from mainstem.doors.http.transport.auth import basic
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
-from mainstem.ledger.table import Table
-from mainstem.ledger.tables import TableName
-
-LEVELS = "\x1f"  # what joins the levels of a namespace, in paths and in the ledger
+from mainstem.tables.catalog import (
+    DEFAULT_NAMESPACE,
+    LEVELS,
+    Catalog,
+    LoadedTable,
+    Table,
+    TableChange,
+    TableName,
+    table_namespace,
+)
+from mainstem.tables.table_metadata import TableUpdates
 
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -108,6 +118,27 @@ def answer(error: MainstemError | Refusal) -> Response:
 # Handlers
 
 
+async def post_token(request: HttpRequest) -> Response:
+    """Exchange client credentials, an API key or a user's password, for a token (OAuth2)."""
+    form = parse_qs(request.body.decode("utf-8", "replace"), keep_blank_values=True)
+    client, secret = form.get("client_id", [""])[0], form.get("client_secret", [""])[0]
+    if not secret:
+        client, secret = basic(request.header(b"authorization") or b"") or ("", "")
+    grant = form.get("grant_type", [""])[0]
+    if grant != "client_credentials":
+        return _oauth_error(400, "unsupported_grant_type", "this server knows client_credentials only")
+    token = await request.broker.authentication.issue_token(client, secret) if secret else None
+    if token is None:
+        return _oauth_error(401, "invalid_client", "these client credentials are unknown")
+    return reply(TokenIssued(token, "bearer", limits.ACCESS_TOKEN_S))
+
+
+def _oauth_error(status: int, code: str, message: str) -> Response:
+    return Response(
+        status, msgspec.json.encode(TokenRefused(code, message)), (JSON, (b"cache-control", b"no-store"))
+    )
+
+
 async def get_config(request: HttpRequest) -> Response:
     """Get the configuration and the endpoints of the catalog."""
     return reply(CatalogConfig({}, {}, _ENDPOINTS))
@@ -118,106 +149,119 @@ async def list_namespaces(request: HttpRequest) -> Response:
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
-        catalog.properties(parent)
+        catalog.properties(_stored(request, parent.split(LEVELS)))
     depth = len(parent.split(LEVELS)) + 1 if parent else 1
-    inside = {
-        tuple(name.split(LEVELS)[:depth])
-        for name in catalog.namespaces()
-        if not parent or name.startswith(parent + LEVELS)
-    }
+    inside = set()
+    for stored in catalog.namespaces():
+        levels = _levels(request, stored)
+        name = LEVELS.join(levels)
+        if levels and (not parent or name.startswith(parent + LEVELS)) and _sees_namespace(request, stored):
+            inside.add(tuple(levels[:depth]))
     return reply(NamespaceList(sorted(inside)))
 
 
 async def create_namespace(request: HttpRequest) -> Response:
     """Create a namespace."""
     body = request.json(_namespace_body)
-    await request.broker.catalog.create_namespace(_joined(body.namespace), body.properties)
+    _require_namespace(request, Operation.CREATE, _stored(request, body.namespace))
+    await request.broker.catalog.create_namespace(_stored(request, body.namespace), body.properties)
     return reply(NamespaceDescription(body.namespace, body.properties))
 
 
 async def get_namespace(request: HttpRequest) -> Response:
     """Get the properties of a namespace."""
-    namespace = request.parameters["namespace"]
+    namespace = _namespace(request)
+    _require_sight(request, namespace)
     properties = request.broker.catalog.properties(namespace)
-    return reply(NamespaceDescription(namespace.split(LEVELS), properties))
+    return reply(NamespaceDescription(_levels(request, namespace), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
     """Check whether a namespace exists."""
-    request.broker.catalog.properties(request.parameters["namespace"])
+    _require_sight(request, _namespace(request))
+    request.broker.catalog.properties(_namespace(request))
     return _done()
 
 
 async def drop_namespace(request: HttpRequest) -> Response:
     """Delete a namespace without tables."""
-    await request.broker.catalog.drop_namespace(request.parameters["namespace"])
+    namespace = _namespace(request)
+    _require_namespace(request, Operation.DELETE, namespace)
+    await request.broker.catalog.drop_namespace(namespace)
     return _done()
 
 
 async def post_properties(request: HttpRequest) -> Response:
     """Set and remove properties of a namespace."""
     body = request.json(_properties_body)
+    _require_namespace(request, Operation.ALTER, _namespace(request))
     updated, removed, missing = await request.broker.catalog.change_properties(
-        request.parameters["namespace"], body.updates, body.removals
+        _namespace(request), body.updates, body.removals
     )
     return reply(PropertiesChanged(updated, removed, missing))
 
 
 async def list_tables(request: HttpRequest) -> Response:
     """List the tables of a namespace."""
-    namespace = request.parameters["namespace"]
-    levels = namespace.split(LEVELS)
+    namespace = _namespace(request)
+    levels = _levels(request, namespace)
     tables = request.broker.catalog.tables(namespace)
-    shown = [table for table in tables if request.key.allows(_subject(request, table))]
+    shown = [
+        table
+        for table in tables
+        if request.may(Operation.DESCRIBE, ResourceType.TABLE, _subject(request, table))
+    ]
     return reply(TableList([Identifier(levels, table.name) for table in shown]))
 
 
 async def create_table(request: HttpRequest) -> Response:
     """Create a table, or stage its creation."""
     body = request.json(_body)
-    request.require_name(str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.create(request.parameters["namespace"], body))
+    _require(request, Operation.CREATE, str(body.get("name", "")))
+    return _loaded(await request.broker.catalog.create(_namespace(request), body))
 
 
 async def register_table(request: HttpRequest) -> Response:
     """Register a table with existing metadata."""
     body = request.json(_body)
-    request.require_name(str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.register(request.parameters["namespace"], body))
+    _require(request, Operation.CREATE, str(body.get("name", "")))
+    return _loaded(await request.broker.catalog.register(_namespace(request), body))
 
 
 async def get_table(request: HttpRequest) -> Response:
     """Get the metadata of a table and its location."""
-    return _loaded(await request.broker.catalog.load(_table_of_path(request)))
+    return _loaded(await request.broker.catalog.load(_table_of_path(request, Operation.READ)))
 
 
 async def head_table(request: HttpRequest) -> Response:
     """Check whether a table exists."""
-    request.broker.catalog.table(_table_of_path(request))
+    request.broker.catalog.table(_table_of_path(request, Operation.READ))
     return _done()
 
 
 async def drop_table(request: HttpRequest) -> Response:
     """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
-    await request.broker.catalog.drop(_table_of_path(request), purge=purge)
+    await request.broker.catalog.drop(_table_of_path(request, Operation.ALTER), purge=purge)
     return _done()
 
 
 async def rename_table(request: HttpRequest) -> Response:
     """Rename a table."""
     body = request.json(_rename_body)
-    source = (_joined(body.source.namespace), body.source.name)
-    _check_rights(request, request.broker.catalog.table(source))
-    request.require_name(body.destination.name)
-    await request.broker.catalog.rename(source, (_joined(body.destination.namespace), body.destination.name))
+    source = (_stored(request, body.source.namespace), body.source.name)
+    _check_rights(request, request.broker.catalog.table(source), Operation.ALTER)
+    _require(request, Operation.CREATE, body.destination.name)
+    await request.broker.catalog.rename(
+        source, (_stored(request, body.destination.namespace), body.destination.name)
+    )
     return _done()
 
 
 async def commit_table(request: HttpRequest) -> Response:
     """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
-    name = _table_of_path(request, may_be_new=True)
+    name = _table_of_path(request, Operation.ALTER, may_be_new=True)
     loaded = await request.broker.catalog.commit(
         TableChange(name, TableUpdates(body.requirements, body.updates))
     )
@@ -233,33 +277,102 @@ async def commit_transaction(request: HttpRequest) -> Response:
     for change in request.json(_transaction_body).table_changes:
         if change.identifier is None:
             raise InvalidInput("every change of a transaction names its table")
-        name = (_joined(change.identifier.namespace), change.identifier.name)
-        _check_rights(request, catalog.table(name))
+        name = (_stored(request, change.identifier.namespace), change.identifier.name)
+        _check_rights(request, catalog.table(name), Operation.ALTER)
         changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
     await catalog.commit_all(changes)
     return _done()
 
 
-def _table_of_path(request: HttpRequest, *, may_be_new: bool = False) -> TableName:
-    """The table of the path. Raises Refusal 403 unless the key's prefixes cover it."""
-    name = (request.parameters["namespace"], request.parameters["table"])
+def _table_of_path(request: HttpRequest, operation: Operation, *, may_be_new: bool = False) -> TableName:
+    """The table of the path. Raises Refusal 403 unless the client may do this to it."""
+    name = (_namespace(request), request.parameters["table"])
     try:
-        _check_rights(request, request.broker.catalog.table(name))
+        _check_rights(request, request.broker.catalog.table(name), operation)
     except (TableNotFound, NamespaceNotFound):
-        request.require_name(name[1])
+        _require(request, operation, name[1])
         if not may_be_new:
             raise
     return name
 
 
-def _check_rights(request: HttpRequest, table: Table) -> None:
-    request.require_name(_subject(request, table))
+def _check_rights(request: HttpRequest, table: Table, operation: Operation) -> None:
+    _require(request, operation, _subject(request, table))
+
+
+def _require(request: HttpRequest, operation: Operation, table: str) -> None:
+    request.require(operation, ResourceType.TABLE, table)
 
 
 def _subject(request: HttpRequest, table: Table) -> str:
-    """What a key's prefixes are held against: the topic that a table shows, or else the table's own name."""
+    """What access rules name: the topic that a table shows, or else the table's own name."""
     topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None
     return table.name if topic is None else topic.name
+
+
+def _require_namespace(request: HttpRequest, operation: Operation, namespace: str) -> None:
+    request.require(operation, ResourceType.NAMESPACE, _shown(namespace))
+
+
+def _require_sight(request: HttpRequest, namespace: str) -> None:
+    """Raises NamespaceNotFound for a namespace that the client may not see."""
+    if not _sees_namespace(request, namespace):
+        raise NamespaceNotFound(namespace)
+
+
+def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
+    """By a rule about it or about a table in it. Everybody sees the namespace of the topics' tables."""
+    if namespace == DEFAULT_NAMESPACE or request.may(
+        Operation.DESCRIBE, ResourceType.NAMESPACE, _shown(namespace)
+    ):
+        return True
+    try:
+        tables = request.broker.catalog.tables(namespace)
+    except NamespaceNotFound:
+        return False
+    return any(
+        request.may(Operation.DESCRIBE, ResourceType.TABLE, _subject(request, table)) for table in tables
+    )
+
+
+def _shown(namespace: str) -> str:
+    """A namespace as access rules write it."""
+    return namespace.replace(LEVELS, ".")
+
+
+# Namespaces of a bound client: `default` holds the tables of its topics, and the others are below it
+
+
+def _namespace(request: HttpRequest) -> str:
+    """The namespace of the path, as it is stored."""
+    return _stored(request, request.parameters["namespace"].split(LEVELS))
+
+
+def _stored(request: HttpRequest, levels: list[str]) -> str:
+    namespace, view = _joined(levels), request.view
+    if view is None:
+        return namespace
+    if view.namespace == DEFAULT_NAMESPACE:
+        if namespace != DEFAULT_NAMESPACE and request.broker.catalog.of_topics(namespace):
+            raise NamespaceNotFound(namespace)
+        return namespace
+    base = table_namespace(view.namespace)
+    return base if namespace == DEFAULT_NAMESPACE else base + LEVELS + namespace
+
+
+def _levels(request: HttpRequest, stored: str) -> list[str]:
+    """The levels of a namespace as the client knows them; none if it cannot see it."""
+    view = request.view
+    if view is None:
+        return stored.split(LEVELS)
+    if view.namespace == DEFAULT_NAMESPACE:
+        hidden = stored != DEFAULT_NAMESPACE and request.broker.catalog.of_topics(stored)
+        return [] if hidden else stored.split(LEVELS)
+    base = table_namespace(view.namespace)
+    if stored == base:
+        return [DEFAULT_NAMESPACE]
+    inside = stored.startswith(base + LEVELS) and not request.broker.catalog.of_topics(stored)
+    return stored.removeprefix(base + LEVELS).split(LEVELS) if inside else []
 
 
 def _joined(levels: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from mainstem.api.access import Operation
 from mainstem.api.lake import (
     DriverReport,
     DriverReportAccepted,
@@ -22,6 +23,7 @@ from mainstem.api.lake import (
     TablesSettled,
     TableStatus,
 )
+from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 
@@ -76,7 +78,7 @@ async def get_status(request: HttpRequest) -> Response:
     allowed = [
         replace(topic, problem=problems.get(topic.topic, ""))
         for topic in status.topics
-        if request.key.allows(topic.topic)
+        if request.sees(topic.topic)
     ]
     drivers = request.context.lake_reports.drivers()
     return reply(replace(status, topics=allowed, drivers=drivers))
@@ -85,9 +87,9 @@ async def get_status(request: HttpRequest) -> Response:
 async def post_sources(request: HttpRequest) -> Response:
     """Get the locations of the records of a range, for direct readers. No lease protects them."""
     body = request.json(_sources)
-    request.require_name(body.topic)
-    topic = request.broker.streams.topic(body.topic)
-    return reply(await request.broker.lake.sources(topic, body.partition, body.start, body.end))
+    request.require_topic(body.topic, Operation.READ)
+    stream = request.broker.streams.of(body.topic, body.partition)
+    return reply(await request.broker.lake.sources(stream, body.start, body.end))
 
 
 # Tables
@@ -96,6 +98,8 @@ async def post_sources(request: HttpRequest) -> Response:
 async def put_table(request: HttpRequest) -> Response:
     """Enable or disable the table of a topic; declare its columns."""
     body = request.json(_table)
+    if body.delta:
+        check_place(request, body.delta)
     return _timed(
         request,
         await request.broker.topic_tables.put(

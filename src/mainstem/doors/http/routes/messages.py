@@ -11,7 +11,12 @@ from mainstem.broker.messages import MessageFilter, MessagePage, Messages
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.records.decoding import StoredRecord
+
+MESSAGES_SHOWN_DEFAULT = 50
+MESSAGES_SHOWN_MAX = 500
+MESSAGE_VALUE_BYTES_DEFAULT = 16 * limits.KIB  # of a value, unless the request asks for all of it
 
 _DIGITS_MAX = 18
 _CHECKED_BYTES_MAX = limits.MIB  # of a value, unless more of it is shown
@@ -22,9 +27,10 @@ async def get_messages(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
-    limit = max(1, min(request.number("limit", limits.MESSAGES_SHOWN_DEFAULT), limits.MESSAGES_SHOWN_MAX))
+    limit = max(1, min(request.number("limit", MESSAGES_SHOWN_DEFAULT), MESSAGES_SHOWN_MAX))
     sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
+    limiter = await read_allowed(request, request.topic)
     await request.reserve(limits.LARGE_READ_BYTES)
     first, before = _offset(request, "from"), _offset(request, "before")
     if first is not None:
@@ -32,6 +38,8 @@ async def get_messages(request: HttpRequest) -> Response:
     else:
         until = limits.OFFSET_MAX if before is None else before
         page = await messages.before(topic, request.partition, until, limit, sought)
+    if limiter is not None:
+        limiter.take(sum(len(record.value or b"") for record in page.records), len(page.records))
     return reply(_answer(request, page))
 
 
@@ -45,7 +53,7 @@ def _offset(request: HttpRequest, name: str) -> int | None:
 
 
 def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
-    bound = request.number("value_bytes", limits.MESSAGE_VALUE_BYTES_DEFAULT)
+    bound = request.number("value_bytes", MESSAGE_VALUE_BYTES_DEFAULT)
     return MessageList(
         topic=request.topic,
         partition=request.partition,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation
 from mainstem.api.groups import GroupOffsetsCommitted, GroupPositionsBody
 from mainstem.api.topics import PartitionPosition, TopicPositions
 from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
+from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.http.routes.groups import require_group
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import PartitionNotFound
-from mainstem.ledger.topics import Topic
 
 _EARLIEST = "earliest"
 _LATEST = "latest"
@@ -54,8 +56,7 @@ def _asked(request: HttpRequest, topic: Topic) -> range:
     if request.text("partition") is None:
         return range(len(topic.streams))
     partition = request.partition
-    if partition >= len(topic.streams):
-        raise PartitionNotFound(topic.name, partition, len(topic.streams))
+    stream_of(topic, partition)  # raises PartitionNotFound
     return range(partition, partition + 1)
 
 
@@ -84,8 +85,9 @@ async def post_group_offsets(request: HttpRequest) -> Response:
     body = request.json(_positions)
     if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
         raise invalid(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
+    require_group(request, Operation.READ, group)
     for position in body.offsets:
-        request.require_name(position.topic)
+        request.require_topic(position.topic, Operation.READ)
     rows = [OffsetToCommit(one.topic, one.partition, one.offset) for one in body.offsets]
     outcomes = await CommittedOffsets(request.broker.log).commit(group, rows)
     for wrong in outcomes:

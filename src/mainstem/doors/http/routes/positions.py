@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainstem import limits
+from mainstem.broker.cluster.service import Cluster
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, error_response, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Response, Stream
 from mainstem.doors.http.transport.routing import Endpoint
 from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
-from mainstem.log.write.sharing import Sharing
+
+POSITION_WAIT_S = 5.0  # how long a reader waits for a position that it names
 
 _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
@@ -28,26 +29,24 @@ class RequestTarget(NamedTuple):
     target: bytes  # path and query
 
 
-async def serve(
-    endpoint: Endpoint, request: HttpRequest, sharing: Sharing, where: RequestTarget
-) -> Response | Stream | Push:
+async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) -> Response | Stream | Push:
     """Have the endpoint serve a request of a broker that shares its log."""
+    broker = request.broker
     asked = request.header(_HEADER)
     if asked is not None:
-        await _reach(sharing, asked)
-    log = request.broker.log
+        await _reach(broker.cluster, asked)
     try:
         response = await endpoint.handler(request)
     except NotCoordinator as moved:
         return _redirect(request, moved, where)
     except (NotFound, OffsetOutOfRange):
-        known = log.ledger.position
-        await sharing.barrier()
-        if log.ledger.position == known:
+        known = broker.position
+        await broker.barrier()
+        if broker.position == known:
             raise
         response = await endpoint.handler(request)
     if isinstance(response, Response):
-        told = (_HEADER, b"%d" % log.ledger.position)
+        told = (_HEADER, b"%d" % broker.position)
         response = response._replace(headers=(*response.headers, told))
     return response
 
@@ -65,14 +64,14 @@ def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget)
     raise moved
 
 
-async def _reach(sharing: Sharing, asked: bytes) -> None:
+async def _reach(cluster: Cluster, asked: bytes) -> None:
     if not asked.isdigit() or len(asked) > _DIGITS_MAX:
         raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
-    if not await sharing.reached(int(asked), limits.POSITION_WAIT_S):
+    if not await cluster.reached(int(asked), POSITION_WAIT_S):
         raise Refusal(
             503,
             "not_ready",
-            f"this broker has not come to position {int(asked)} of the log within {limits.POSITION_WAIT_S:g} s",
+            f"this broker has not come to position {int(asked)} of the log within {POSITION_WAIT_S:g} s",
             {"replay_progress": 1.0},
             (RETRY_SOON,),
         )

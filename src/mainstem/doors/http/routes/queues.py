@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.queues import (
     AckResult,
     ClaimBody,
@@ -29,6 +31,7 @@ from mainstem.doors.http.routes.rendering import data_field, is_json, quoted
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.records.reserved_headers import META, TRACE
 
 _LEASE_ID = re.compile(r"lease_([0-9A-Fa-f]+)")
@@ -47,19 +50,23 @@ async def post_claim(request: HttpRequest) -> Response:
     """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
     await request.broker.routing.drain(request.topic)
+    limiter = await read_allowed(request, request.topic)
     claims = await request.broker.queues.claim(
         request.topic, body.node, limit=body.max, lease_ms=body.lease_ms, partition=request.partition
     )
+    if limiter is not None:
+        limiter.take(sum(len(job.value or b"") for job in claims.jobs), len(claims.jobs))
     jobs = b",".join([b"{%b}" % job_fields(job) for job in claims.jobs])
     return Response(
         200,
-        b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b}}'
+        b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%b%b}}'
         % (
             quoted(request.topic.encode()),
             jobs,
             len(claims.jobs),
             claims.ready,
             str(request.elapsed_ms()).encode(),
+            request.throttle_field.encode(),
         ),
     )
 
@@ -123,7 +130,7 @@ async def get_leases(request: HttpRequest) -> Response:
         if job.node
     ]
     delayed = [DelayedJob(job.offset + 1, job.until_ms, job.deliveries) for job in held if not job.node]
-    now_ms = request.broker.clock.now_ms()
+    now_ms = request.broker.log.now_ms()  # what the leases are told by
     return reply(LeaseList(request.topic, *counts, now_ms, leases, delayed, request.performance()))
 
 
@@ -133,8 +140,9 @@ async def post_requeue(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     if body.queue is not None:
-        request.require_name(body.queue)
-    done = await requeue(broker, topic, [seq - 1 for seq in body.seqs if seq], body.queue, request.key.allows)
+        request.require_topic(body.queue, Operation.WRITE)
+    may_write = partial(request.may, Operation.WRITE, ResourceType.TOPIC)
+    done = await requeue(broker, topic, [seq - 1 for seq in body.seqs if seq], body.queue, may_write)
     moved = [RequeuedJob(offset + 1, queue, placed + 1) for offset, (queue, placed) in done.moved.items()]
     return reply(RequeueResult(topic.name, moved, _seqs(done.skipped), request.performance()))
 

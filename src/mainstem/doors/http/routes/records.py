@@ -10,15 +10,22 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainstem import limits, tracing
+from mainstem.api.access import Operation
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
-from mainstem.api.routes import Scope
 from mainstem.broker.writes import Header, NewRecords, WriteOutcome
 from mainstem.doors.http.routes.matching import parse_match
-from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dead_letter
+from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
+from mainstem.doors.http.transport.throttle import write_allowed
 from mainstem.errors import TopicFull
+from mainstem.records.header import record_count
+
+HTTP_NODE_BYTES_MAX = 128
+HTTP_META_BYTES_MAX = 16 * limits.KIB
+HTTP_META_KEYS_MAX = 64
+HTTP_IDEMPOTENCY_KEY_BYTES_MAX = 256
 
 Raw = msgspec.Raw
 
@@ -45,8 +52,8 @@ async def post_records(request: HttpRequest) -> Response:
 def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | None:
     """The body's, or else the header's. Raises Refusal 400 if it is too long."""
     key = in_body.encode() if in_body is not None else in_header
-    if key is not None and len(key) > limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX:
-        raise invalid(f"an idempotency key has up to {limits.HTTP_IDEMPOTENCY_KEY_BYTES_MAX} bytes")
+    if key is not None and len(key) > HTTP_IDEMPOTENCY_KEY_BYTES_MAX:
+        raise invalid(f"an idempotency key has up to {HTTP_IDEMPOTENCY_KEY_BYTES_MAX} bytes")
     return key or None
 
 
@@ -55,10 +62,13 @@ async def write(
 ) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
-    if body.config is not None and request.broker.streams.get(topic) is None:
-        request.require(Scope.ADMIN)
+    if request.broker.streams.get(topic) is None:
+        request.require_create(topic)
+        if body.config is not None:
+            request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
-        check_dead_letter(topic, body.config)
+        check_dead_letter(request, topic, body.config)
+    await write_allowed(request, topic, sum(records.sizes), len(records.values))
     appending = perf_counter()
     traceparent = request.header(b"traceparent")
     try:
@@ -82,7 +92,7 @@ async def _append(
         partition=partition,
         idempotency_key=key,
         create=body.create,
-        config=lambda: applied(body.config or DEFAULT_CONFIG, request.broker.options.default_config),
+        config=lambda: new_config(request.broker, topic, body.config or DEFAULT_CONFIG),
     )
 
 
@@ -119,12 +129,12 @@ def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: floa
         seqs = f'"seqs":[{first}],' if first == last else f'"seqs":{[*range(first, last + 1)]},'
     fsync_ms = append_ms if written.fsync else 0.0
     return (
-        f'{{"topic":"{request.topic}","first_seq":{first},"last_seq":{last},{seqs}'
+        f'{{"topic":"{request.shown_topic}","first_seq":{first},"last_seq":{last},{seqs}'
         f'"head_seq":{last},"count":{written.count},'
         f'"created":{"true" if written.created else "false"},'
         f'"deduped":{"true" if written.duplicate else "false"},'
         f'"performance":{{"server_total_ms":{request.elapsed_ms()},"wal_append_ms":{append_ms},'
-        f'"fsync_ms":{fsync_ms}}}}}'
+        f'"fsync_ms":{fsync_ms}{request.throttle_field}}}}}'
     ).encode()
 
 
@@ -188,16 +198,16 @@ def _headers(
 
 def _node_header(node: str) -> Header:
     encoded = node.encode()
-    if len(encoded) > limits.HTTP_NODE_BYTES_MAX:
-        raise invalid(f"a node has up to {limits.HTTP_NODE_BYTES_MAX} bytes")
+    if len(encoded) > HTTP_NODE_BYTES_MAX:
+        raise invalid(f"a node has up to {HTTP_NODE_BYTES_MAX} bytes")
     return "node", encoded
 
 
 def _check_meta(meta: bytes) -> None:
-    if len(meta) > limits.HTTP_META_BYTES_MAX:
-        raise invalid(f"meta has up to {limits.HTTP_META_BYTES_MAX} bytes")
+    if len(meta) > HTTP_META_BYTES_MAX:
+        raise invalid(f"meta has up to {HTTP_META_BYTES_MAX} bytes")
     # As many colons as keys at least: most metas need not be parsed to know that they are few.
-    keys_max = limits.HTTP_META_KEYS_MAX
+    keys_max = HTTP_META_KEYS_MAX
     if meta.count(b":") > keys_max and meta.startswith(b"{") and len(_object.decode(meta)) > keys_max:
         raise invalid(f"meta has up to {keys_max} keys")
 
@@ -207,7 +217,10 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
-    config = applied(DEFAULT_CONFIG, request.broker.options.default_config)
+    config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
+    if request.broker.rates.stored.active:
+        batch = bytearray(request.body)
+        await write_allowed(request, request.topic, len(batch), record_count(batch))
     written = await request.broker.writes.write(
         request.topic,
         bytearray(request.body),

@@ -18,6 +18,8 @@ from mainstem.records.index import index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
 from mainstem.records.reserved_headers import find_reserved_headers, find_trace, nodes_among
 
+JSON_NESTING_MAX = 512  # levels of arrays and objects in a value rendered as JSON
+
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _quote = msgspec.json.Encoder().encode
 
@@ -49,7 +51,7 @@ def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool) -> bytes:
     values = np.maximum(fields[kernels.VALUE_LENGTH, rows], 0)
     room = int(strings.sum()) * STRING_GROWTH + int(values.sum()) * 4 // 3 + len(rows) * RECORD_OVERHEAD_BYTES
     out = np.empty(room, np.uint8)
-    nesting = np.empty(limits.JSON_NESTING_MAX, np.uint8)
+    nesting = np.empty(JSON_NESTING_MAX, np.uint8)
     size = compiled(render_records)(part.index.octets, fields, table, rows, tags, meta, data, nesting, out)
     invariant(size <= room, "records take no more room as JSON than was made for them")
     return out[:size].tobytes()

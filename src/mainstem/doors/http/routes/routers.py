@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.routers import (
     RouterBody,
     RouterConfigured,
@@ -28,8 +29,8 @@ _router_body = msgspec.json.Decoder(RouterBody)
 async def put_router(request: HttpRequest) -> Response:
     """Create a router, which copies the records of one topic to another."""
     body = request.json(_router_body)
-    request.require_name(body.source)
-    request.require_name(body.dest)
+    _require_end(request, body.source, Operation.READ)
+    _require_end(request, body.dest, Operation.WRITE)
     settings = RouterSettings(
         body.source,
         body.dest,
@@ -75,27 +76,37 @@ async def get_router(request: HttpRequest) -> Response:
 
 
 def _require_all(request: HttpRequest, info: RouterInfo) -> None:
-    request.require_name(info.source)
-    request.require_name(info.dest)
+    for topic in (info.source, info.dest):
+        request.require_topic(topic, Operation.DESCRIBE)
+
+
+def _require_end(request: HttpRequest, topic: str, operation: Operation) -> None:
+    """Who configures a topic may set up what flows into it and out of it."""
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, topic):
+        request.require_topic(topic, operation)
+    if request.broker.streams.get(topic) is None:
+        request.require_create(topic)
 
 
 async def list_routers(request: HttpRequest) -> Response:
     """List routers by name."""
-    prefix = request.text("prefix") or ""
-    source, dest = request.text("source"), request.text("dest")
+    prefix, source, dest = request.text("prefix") or "", request.text("source"), request.text("dest")
+    if request.view is not None:
+        prefix = request.view.id_prefix(prefix)
+        source, dest = (end and request.view.own_topic(end) for end in (source, dest))
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
-    allows = request.key.allows
     found = [
         info
         for info in request.broker.routers.all()
-        if info.name.startswith(prefix)
+        if request.sees_id(info.name)
+        and info.name.startswith(prefix)
         and info.name > after
         and source in (None, info.source)
         and dest in (None, info.dest)
-        and allows(info.name)
-        and allows(info.source)
-        and allows(info.dest)
+        and request.may(Operation.DESCRIBE, ResourceType.ROUTER, info.name)
+        and request.sees(info.source)
+        and request.sees(info.dest)
     ]
     page = found[:size]
     rows = [

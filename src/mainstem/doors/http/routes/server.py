@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from email.utils import formatdate
+from functools import partial
 from typing import cast, get_args
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from mainstem import limits
+from mainstem.api.access import PREFIXED, Operation, ResourceType
 from mainstem.api.server import (
     BackupBody,
     BrokerView,
@@ -25,13 +27,19 @@ from mainstem.api.server import (
     ServerOverview,
 )
 from mainstem.broker.overview import Overview, SortBy
-from mainstem.broker.storage.storage_map import storage_map
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, invalid
+from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.version import VERSION
 
 _ORDERS = get_args(SortBy)
+_RIGHTS = {
+    "read": Operation.READ,
+    "write": Operation.WRITE,
+    "delete": Operation.DELETE,
+    "admin": Operation.ALTER_CONFIGS,
+}
 
 _backup_body = msgspec.json.Decoder(BackupBody)
 _pipeline_report = msgspec.json.Decoder(PipelineReport)
@@ -51,11 +59,11 @@ async def get_ready(request: HttpRequest) -> Response:
     """Check readiness: 503 while the server is stopping or cannot write."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
-    refusal = request.broker.log.refusal
+    refusal = request.broker.unwritable
     if refusal is not None:
         # The server replays the log before the door opens, so the progress is always complete.
         raise Refusal(503, "not_ready", str(refusal), {"replay_progress": 1.0}, (RETRY_SOON,))
-    return reply(Readiness("ready", True, len(request.broker.log.ledger.topics)))
+    return reply(Readiness("ready", True, request.broker.streams.topic_count))
 
 
 def _uptime_ms(request: HttpRequest) -> int:
@@ -96,7 +104,7 @@ async def get_topics(request: HttpRequest) -> Response:
     if by not in _ORDERS:
         raise invalid(f"sort={by[:64]} is none of {', '.join(_ORDERS)}")
     found = Overview(request.broker).topics(
-        request.key.allows,
+        request.sees,
         search=request.text("search") or "",
         kind=request.text("type") or "",
         by=cast(SortBy, by),
@@ -108,10 +116,19 @@ async def get_topics(request: HttpRequest) -> Response:
 
 
 async def get_key(request: HttpRequest) -> Response:
-    """What the key of the request may do."""
-    scopes = [scope.name.lower() for scope in request.key.scopes if scope.name]
-    prefixes = [prefix.decode() for prefix in request.key.prefixes]
-    return reply(KeyRights(request.context.keys.required, scopes, prefixes))
+    """Who sends the request, and what it may do."""
+    allows_some = partial(request.broker.access.allows_some, request.principal, request.host)
+    scopes = [name for name, operation in _RIGHTS.items() if allows_some(operation, ResourceType.TOPIC)]
+    granted = request.principal.grants
+    prefixes = sorted(
+        {
+            rule.resource_name
+            for rule in granted
+            if rule.pattern_type == PREFIXED and rule.resource_type == ResourceType.TOPIC
+        }
+    )
+    required = request.context.clients.required
+    return reply(KeyRights(required, scopes, prefixes))
 
 
 # Storage and backups
@@ -119,20 +136,22 @@ async def get_key(request: HttpRequest) -> Response:
 
 async def get_storage(request: HttpRequest) -> Response:
     """Log objects and repacked files with the ranges in each, and parts by generation."""
-    found = await storage_map(request.broker, request.key.allows)
+    found = await request.broker.storage_maps.map(request.sees)
     return reply(replace(found, performance=request.performance()))
 
 
 async def get_topic_storage(request: HttpRequest) -> Response:
     """The storage of one topic."""
     topic = request.broker.streams.topic(request.topic)
-    found = await storage_map(request.broker, request.key.allows, topic)
+    found = await request.broker.storage_maps.map(request.sees, topic)
     return reply(replace(found, performance=request.performance()))
 
 
 async def post_backup(request: HttpRequest) -> Response:
     """Make a consistent copy of everything as of now, and answer when it is complete."""
-    return reply(await request.broker.backups.run(request.json(_backup_body).to))
+    body = request.json(_backup_body)
+    check_place(request, body.to)
+    return reply(await request.broker.backups.run(body.to))
 
 
 # Cluster
@@ -140,7 +159,7 @@ async def post_backup(request: HttpRequest) -> Response:
 
 async def get_cluster(request: HttpRequest) -> Response:
     """List the brokers that share the log, as this one sees them."""
-    cluster, log = request.broker.cluster, request.broker.log
+    broker, cluster = request.broker, request.broker.cluster
     brokers = [
         BrokerView(
             member.broker,
@@ -154,11 +173,11 @@ async def get_cluster(request: HttpRequest) -> Response:
     ]
     return reply(
         ClusterView(
-            cluster=log.identity.hex(),
+            cluster=broker.identity.hex(),
             shared=cluster.shared,
             broker=cluster.broker,
-            epoch=log.epoch,
-            position=log.ledger.position,
+            epoch=cluster.here.epoch,
+            position=broker.position,
             refusal=None if cluster.refusal is None else str(cluster.refusal),
             upkeep=cluster.broker_for("upkeep"),
             clock_off_ms=cluster.clock_off_ms,
@@ -174,7 +193,7 @@ async def post_pipeline_report(request: HttpRequest) -> Response:
     """Store a pipeline's report, for the list and the metrics."""
     report = request.json(_pipeline_report)
     for topic in report.named():
-        request.require_name(topic)
+        request.require_topic(topic, Operation.WRITE)
     await request.context.pipeline_reports.hear(report)
     return reply(PipelineReportAccepted(True, request.performance()))
 
@@ -184,6 +203,6 @@ async def list_pipelines(request: HttpRequest) -> Response:
     shown = [
         pipeline
         for pipeline in request.context.pipeline_reports.pipelines()
-        if all(map(request.key.allows, pipeline.topics))
+        if all(map(request.sees, pipeline.topics))
     ]
     return reply(PipelineList(shown, request.performance()))

@@ -8,13 +8,14 @@ import msgspec
 
 from mainstem import limits
 from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
+from mainstem.broker.namespaces import split
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.names import valid_name
-from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, applied, check_dead_letter
+from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import InvalidName, Throttled
+from mainstem.errors import InvalidName
 
 _settings_body = msgspec.json.Decoder(SettingsBody)
 
@@ -35,7 +36,7 @@ async def patch_settings(request: HttpRequest) -> Response:
     broker, name = request.broker, request.topic
     broker.topic(name)  # it is there, or nothing is looked at further
     edits = [configs.ConfigEdit(setting, "set", text) for setting, text in body.settings.items()]
-    default = broker.options.default_config
+    default = broker.namespaces.default_config(name)
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default), dry_run=True)
     if body.partitions is not None:
@@ -47,21 +48,19 @@ async def patch_settings(request: HttpRequest) -> Response:
 
 async def _create(request: HttpRequest, body: SettingsBody) -> None:
     broker, name = request.broker, request.topic
-    if not valid_name(name):
+    request.require_create(name)
+    if not valid_name(split(name)[1]):
         raise InvalidName(
             f"invalid topic name {name[:64]!r}: use 1 to {limits.NAME_CHARS_MAX} letters, digits "
             "and . _ : -, the first a letter or digit"
         )
-    bound = broker.options.topics_max
-    if bound and broker.streams.get(name) is None and len(broker.log.ledger.topics) >= bound:
-        raise Throttled("max_topics", bound, f"there are {bound} topics, the most this server makes")
     wanted = body.config or DEFAULT_CONFIG
-    check_dead_letter(name, wanted)
-    base = broker.options.default_config
-    config = applied(wanted, base) if body.config is not None else base
+    check_dead_letter(request, name, wanted)
+    default = broker.namespaces.default_config(name)
+    config = new_config(broker, name, wanted) if body.config is not None else default
     await broker.create_topic(
         name,
-        partitions=body.partitions or 1,
+        partitions=body.partitions or broker.namespaces.default_partitions(name),
         config=await asyncio.to_thread(configs.parse, body.settings, config),
     )
 

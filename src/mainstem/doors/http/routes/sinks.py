@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.sinks import (
     BatchAppended,
     SinkAborted,
@@ -15,21 +16,39 @@ from mainstem.api.sinks import (
     SinkTask,
     SinkTaskBody,
 )
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
+from mainstem.doors.http.transport.throttle import write_allowed
+from mainstem.records.header import record_count
 
 _task = msgspec.json.Decoder(SinkTaskBody)
 _commit = msgspec.json.Decoder(SinkCommitBody)
 _run = msgspec.json.Decoder(SinkRunBody)
 
 
+def _query(request: HttpRequest, name: str) -> str:
+    """The name under which a query is stored. A client that may not write its transactional id has names of its own."""
+    if request.view is not None:
+        name = request.view.id(name).replace("/", ID_SEPARATOR)
+    if request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return name
+    return f"{request.principal.name}/{name}"
+
+
 async def post_task(request: HttpRequest) -> Response:
     """Begin one attempt at a task of a batch. Returns the producer and epoch for its record batches."""
     body = request.json(_task)
     begun = await request.broker.sinks.begin(
-        body.query, body.run, body.batch, body.attempt, timeout_ms=body.timeout_ms, lasting=body.lasting
+        _query(request, body.query),
+        body.run,
+        body.batch,
+        body.attempt,
+        timeout_ms=body.timeout_ms,
+        lasting=body.lasting,
     )
+    request.broker.producer_owners.note(begun.producer, request.principal)
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 
@@ -38,7 +57,7 @@ async def post_commit(request: HttpRequest) -> Response:
     body = request.json(_commit)
     attempts = [(one.attempt, one.producer, one.epoch) for one in body.attempts]
     first = await request.broker.sinks.commit(
-        body.query, body.run, body.batch, attempts, lasting=body.lasting
+        _query(request, body.query), body.run, body.batch, attempts, lasting=body.lasting
     )
     return reply(SinkCommit(True, not first))
 
@@ -46,14 +65,14 @@ async def post_commit(request: HttpRequest) -> Response:
 async def post_abort(request: HttpRequest) -> Response:
     """Abort the open transactions of a run, and reject its new tasks."""
     body = request.json(_run)
-    await request.broker.sinks.abort(body.query, body.run)
+    await request.broker.sinks.abort(_query(request, body.query), body.run)
     return reply(SinkAborted(True))
 
 
 async def post_extend(request: HttpRequest) -> Response:
     """Extend a run: restarts the timeout of its transactions."""
     body = request.json(_run)
-    await request.broker.sinks.extend(body.query, body.run)
+    await request.broker.sinks.extend(_query(request, body.query), body.run)
     return reply(SinkExtended(True))
 
 
@@ -63,5 +82,9 @@ async def post_batches(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     topic = request.broker.streams.topic(request.topic)
-    base, facts = await request.broker.sinks.append(topic, request.partition, bytearray(request.body))
+    batches = bytearray(request.body)
+    if request.broker.rates.stored.active:
+        await write_allowed(request, topic.name, len(batches), record_count(batches))
+    rights = request.broker.producer_rights(request.principal, request.host)
+    base, facts = await request.broker.sinks.append(topic, request.partition, batches, rights)
     return reply(BatchAppended(topic.name, request.partition, base, facts.count))

@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import AUDIT_TOPIC, Operation, ResourceType
 from mainstem.api.topics import (
     CONFIG_BOUNDS,
     QueueStats,
@@ -20,14 +21,15 @@ from mainstem.api.topics import (
     TopicList,
     TopicListing,
 )
+from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import shown_id, split, within
 from mainstem.broker.topics.names import valid_name
 from mainstem.broker.topics.partition_summaries import PartitionSummary
+from mainstem.broker.topics.service import Topic, TopicConfig
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, TopicNotFound
-from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.topics import Topic
 
 _config_body = msgspec.json.Decoder(TopicConfigBody)
 DEFAULT_CONFIG = TopicConfigBody()
@@ -43,6 +45,18 @@ def applied(body: TopicConfigBody, base: TopicConfig) -> TopicConfig:
     return msgspec.structs.replace(base, **changes)
 
 
+def new_config(broker: Broker, name: str, body: TopicConfigBody) -> TopicConfig:
+    """The configuration of a topic to create. The namespace decides what the body leaves open."""
+    config = applied(body, broker.namespaces.default_config(name))
+    policies = broker.namespaces.policies(name)
+    changes: dict[str, object] = {}
+    if policies.durability is not None and body.durability is None and body.durable is None:
+        changes["durability"] = policies.durability
+    if policies.ttl_ms is not None and not body.ttl_ms:
+        changes["ttl_ms"] = policies.ttl_ms
+    return msgspec.structs.replace(config, **changes) if changes else config
+
+
 def _clamped(name: str, value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or name == "priority":
         return value
@@ -56,26 +70,31 @@ def echo(config: TopicConfig) -> TopicConfigResponse:
     return TopicConfigResponse(durable=config.durability == "fsync", **stored)
 
 
-def check_dead_letter(topic: str, body: TopicConfigBody) -> None:
-    """Raises Refusal 400 unless it names another topic."""
+def check_dead_letter(request: HttpRequest, topic: str, body: TopicConfigBody) -> None:
+    """Raises Refusal 400 unless it names another topic, 403 unless the client may write there."""
     name = body.dead_letter
     if name is None:
         return
-    if not valid_name(name):
+    if not valid_name(split(name)[1]):
         raise invalid(f"dead_letter {name[:64]!r} is not a valid topic name")
-    if name == topic and body.type == "queue":
+    if name in (topic, split(topic)[1]) and body.type == "queue":
         raise invalid("dead_letter must be another topic than the queue itself")
+    target = within(split(topic)[0], name)
+    if not request.may(Operation.ALTER_CONFIGS, ResourceType.TOPIC, target):
+        request.require_topic(target, Operation.WRITE)
 
 
 async def put_topic(request: HttpRequest) -> Response:
     """Create a topic, or replace its whole config."""
     body = request.json(_config_body)
-    check_dead_letter(request.topic, body)
+    check_dead_letter(request, request.topic, body)
     topic = request.broker.streams.get(request.topic)
+    if topic is None:
+        request.require_create(request.topic)
     created = False
     if topic is None:
         try:
-            config = applied(body, request.broker.options.default_config)
+            config = new_config(request.broker, request.topic, body)
             await request.broker.make_topic(request.topic, config)
             created = True
         except TopicExists:
@@ -141,13 +160,20 @@ async def get_topic(request: HttpRequest) -> Response:
 async def list_topics(request: HttpRequest) -> Response:
     """List topics by name, in pages."""
     broker = request.broker
-    prefix = request.text("prefix") or ""
+    prefix = (
+        (request.text("prefix") or "")
+        if request.view is None
+        else request.view.prefix(request.text("prefix"))
+    )
     after = after_cursor(request.text("cursor"))
     size = max(1, min(request.number("page_size", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX))
     names = [
         topic
         for topic in broker.streams.topics()
-        if topic.name.startswith(prefix) and topic.name > after and request.key.allows(topic.name)
+        if topic.name.startswith(prefix)
+        and topic.name > after
+        and request.sees(topic.name)
+        and (prefix or topic.name != AUDIT_TOPIC)  # the server's own: shown to those who ask for it
     ]
     page = names[:size]
     touch = request.flag("touch", False)
@@ -208,6 +234,8 @@ async def delete_topic(request: HttpRequest) -> Response:
             if state.count + count:
                 raise TopicNotEmpty(topic.name, state.count + count)
         removed = await broker.routing.forget(topic.name)
+        if request.view is None:
+            removed = [shown_id(name) for name in removed]
         try:
             await broker.delete_topic(topic.name)
             deleted = True

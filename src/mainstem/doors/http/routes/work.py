@@ -17,6 +17,7 @@ from mainstem.doors.http.routes.rendering import quoted
 from mainstem.doors.http.transport.errors import answer, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Send
+from mainstem.doors.http.transport.throttle import reading
 from mainstem.errors import Closed, MainstemError
 
 _UNSET = -1
@@ -46,7 +47,7 @@ class WorkStream(Push):
         self._request = request
         self._node = node
         self._held = held  # what is given back when it ends
-        self._topic = quoted(request.topic.encode())
+        self._topic = quoted(request.shown_topic.encode())
         self._sent = 0
 
     async def serve(self, receive: Receive, send: Send) -> int:
@@ -104,6 +105,10 @@ class WorkStream(Push):
                 if waiting.done():
                     jobs, waiting = waiting.result(), None
                     await self._push(send, b"".join(map(self._frame, jobs)))
+                    limiter = reading(self._request, self._request.topic)
+                    if limiter is not None:
+                        held_ms = limiter.take(sum(len(job.value or b"") for job in jobs), len(jobs))
+                        await asyncio.wait((stopping,), timeout=held_ms / 1000)
                 elif stopping.done():
                     raise Closed("the server is shutting down")
                 else:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextvars import Token
 from time import perf_counter
 from typing import Any, TypeVar
 
 from mainstem import events, limits
-from mainstem.api.routes import CATALOG, Body, Route, Scope
+from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.api.routes import CATALOG, Body, Route
+from mainstem.broker.access.principal import ANONYMOUS
+from mainstem.doors.budget import holder_of
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions
 from mainstem.doors.http.routes.table import ROUTES
-from mainstem.doors.http.transport.auth import ApiKey, bearer
+from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.http.transport.encodings import packed, unpacked
-from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled
+from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
+from mainstem.doors.http.transport.namespaces import NamespaceView, current, plain_text
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Asgi, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.transport.routing import Endpoint
@@ -24,6 +29,12 @@ from mainstem.errors import MainstemError
 
 _log = events.named("http")
 
+_NAMESPACE = b"namespace="
+_CONTENT_TYPES = {
+    Body.BYTES: b"application/octet-stream",
+    Body.FORM: b"application/x-www-form-urlencoded",
+}
+_FORBIDDEN = 403
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
 T = TypeVar("T")
@@ -76,7 +87,12 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        return (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        response = (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        return (
+            response
+            if exchange.view is None
+            else response._replace(body=plain_text(exchange.view, response.body))
+        )
     except ClientDisconnected:
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
@@ -92,48 +108,85 @@ class _Exchange:
         self._scope = scope
         self._receive = receive
         self._started = started
-        self._key: ApiKey | None = None
+        self._client: HttpClient | None = None
+        self._host = str((scope.get("client") or ("",))[0])
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
         self._request: HttpRequest | None = None
         self.route_name = "none"
         self.received = 0
-        self._principal = ""
+        self._holder = ""  # whom the budget counts it for
+        self.view: NamespaceView | None = None  # of the namespace that the request is about
+        self._bound: Token[NamespaceView | None] | None = None
 
     async def run(self) -> Response | Stream | Push:
         found: tuple[Endpoint, dict[str, str]] | Refusal
         scope = self._scope
+        context = self._context
+        context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:
             found = refusal
-        key = self._authenticated(found)
-        self._enter(key)
+        client = await self._authenticated(found)
+        self._enter(client)
         if isinstance(found, Refusal):
-            self._check_unknown(key, found)
+            self._check_unknown(client, found)
             raise found
         endpoint, parameters = found
         route = endpoint.route
         self.route_name = endpoint.name
         request = HttpRequest(
-            self._context, key, parameters, scope["query_string"], self._headers, b"", self._started
+            self._context,
+            client,
+            self._host,
+            parameters,
+            scope["query_string"],
+            self._headers,
+            b"",
+            self._started,
         )
-        request.principal = self._principal = self._named(key)
+        request.holder = self._holder = holder_of(client.principal, self._host)
         self._request = request
-        if route.scope is not Scope.NONE:
-            request.require(route.scope)
-        name = parameters.get("topic") or parameters.get("router")
-        if name is not None:
-            request.require_name(name)
+        bound = self._context.view is not None or client.principal.namespace != ""
+        if bound or _NAMESPACE in scope["query_string"]:
+            self.view = request.bind()
+        if self.view is not None:
+            parameters = request.parameters
+            if bound and route.cluster is not None:
+                raise Refusal(
+                    403, "forbidden", f"this is not for clients of namespace {self.view.namespace!r}"
+                )
+            self._bound = current.set(self.view)
+        if route.cluster is not None:
+            request.require_cluster(route.cluster)
+        elif endpoint.parameter:
+            for operation in endpoint.operations:
+                request.require(operation, endpoint.kind, parameters[endpoint.parameter])
+        else:
+            for operation in endpoint.operations:
+                request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
-        sharing = self._context.broker.log.sharing
-        if sharing is not None:
+        if not endpoint.audited or not self._context.broker.audit.on:
+            return await self._serve(endpoint, request)
+        kind = endpoint.kind if parameters else ResourceType.CLUSTER
+        name = "/".join(parameters.values()) or CLUSTER_NAME
+        try:
+            response = await self._serve(endpoint, request)
+        except (MainstemError, Refusal) as error:
+            if getattr(error, "status", 0) != _FORBIDDEN:  # which is recorded already
+                request.audit(endpoint.name, kind, name, "failed")
+            raise
+        request.audit(endpoint.name, kind, name, "done")
+        return response
+
+    async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
+        scope = self._scope
+        if self._context.broker.cluster.shared:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
-            return await positions.serve(
-                endpoint, request, sharing, positions.RequestTarget(scope["scheme"], target)
-            )
+            return await positions.serve(endpoint, request, positions.RequestTarget(scope["scheme"], target))
         return await endpoint.handler(request)
 
     def header(self, name: bytes) -> bytes | None:
@@ -141,70 +194,71 @@ class _Exchange:
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run work that compresses or decompresses much."""
-        return await self._context.broker.decoding.run(self._principal, work)
+        return await self._context.broker.decoding.run(self._holder, work)
 
-    def _named(self, key: ApiKey) -> str:
-        """Who asks, for the budget: a key, or an address where no keys are used."""
-        if key.digest:
-            return key.digest.hex()
-        client = self._scope.get("client")
-        return client[0] if client else ""
-
-    def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> ApiKey:
-        keys = self._context.keys
-        if not keys.required:
-            return keys.everyone()
-        secret = bearer(self.header(b"authorization"))
+    async def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> HttpClient:
+        clients = self._context.clients
+        if not clients.required and not self._context.broker.access.restricted:
+            return clients.everyone()
+        authorization = self.header(b"authorization")
         if not isinstance(found, Refusal):
             route = found[0].route
             if route.public or (route.probe and not self._context.probe_auth):
-                return keys.everyone()
-            if secret is None and route.streams:
-                secret = self._token()
-        key = keys.find(secret)
-        if key is None:
-            raise Refusal(
-                401,
-                "unauthorized",
-                "this server needs a key: send it as Authorization: Bearer <key>",
-                headers=((b"www-authenticate", b"Bearer"),),
+                return clients.everyone()
+            if authorization is None and route.streams:
+                authorization = self._token()
+        client = await clients.find(authorization, self._scope.get("client"))
+        if client is None:
+            self._context.broker.audit.record(
+                ANONYMOUS, self._host, "http", "AUTHENTICATE", "cluster", CLUSTER_NAME, "denied"
             )
-        return key
+            raise unauthorized()
+        return client
 
     def _token(self) -> bytes | None:
         """?token=, for event streams opened by browsers, which cannot send headers with them."""
         query = HttpRequest(
-            self._context, ApiKey(b""), {}, self._scope["query_string"], {}, b"", self._started
+            self._context,
+            self._context.clients.everyone(),
+            self._host,
+            {},
+            self._scope["query_string"],
+            {},
+            b"",
+            self._started,
         )
         token = query.text("token")
-        return token.encode() if token else None
+        return b"Bearer " + token.encode() if token else None
 
-    def _enter(self, key: ApiKey) -> None:
+    def _enter(self, client: HttpClient) -> None:
         bound = self._context.limits.inflight_per_key
-        if bound and key.in_flight >= bound:
+        if bound and client.in_flight >= bound:
             raise throttled(
                 "max_inflight_per_key", bound, f"this key has {bound} requests under way, the most it may"
             )
-        key.in_flight += 1
-        self._key = key
+        client.in_flight += 1
+        self._client = client
 
     def release(self) -> None:
         """Whatever the request held counts no more."""
-        if self._key is not None:
-            self._key.in_flight -= 1
-            self._key = None
+        if self._bound is not None:
+            current.reset(self._bound)
+            self._bound = None
+        if self._client is not None:
+            self._client.in_flight -= 1
+            self._client = None
         if self._held_bytes:
-            self._context.bodies.give(self._principal, self._held_bytes)
+            self._context.bodies.give(self._holder, self._held_bytes)
             self._held_bytes = 0
         if self._request is not None:
             self._request.release()
 
-    def _check_unknown(self, key: ApiKey, refusal: Refusal) -> None:
+    def _check_unknown(self, client: HttpClient, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
         if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
-            probing = HttpRequest(self._context, key, {}, b"", {}, b"", self._started)
-            probing.require(Scope.WRITE)
-            probing.require_name(self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0])
+            probing = HttpRequest(self._context, client, self._host, {}, b"", {}, b"", self._started)
+            name = self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0]
+            probing.require_topic(name, Operation.WRITE)
 
     # Body
 
@@ -213,9 +267,9 @@ class _Exchange:
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        wanted = b"application/octet-stream" if route.body is Body.BYTES else b"application/json"
+        wanted = _CONTENT_TYPES.get(route.body, b"application/json")
         typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
-        if not typed and (route.body in (Body.JSON, Body.BYTES) or length not in (None, b"0")):
+        if not typed and (route.body in (Body.JSON, Body.BYTES, Body.FORM) or length not in (None, b"0")):
             raise _untyped(wanted)
         body = await self._receive_all(bound)
         if not body:
@@ -250,13 +304,13 @@ class _Exchange:
         if bound and self.received > bound:
             raise _too_large(bound)
         all_bound = limits.HTTP_INGEST_BYTES_MAX
-        if self._context.bodies.over(self._principal):
+        if self._context.bodies.over(self._holder):
             raise throttled("ingest_queue", all_bound, "too many bytes are being received at once: retry")
 
     def _hold(self, more: int) -> None:
         if more:
             self._held_bytes += more
-            self._context.bodies.take(self._principal, more)
+            self._context.bodies.take(self._holder, more)
 
 
 def _too_large(bound: int) -> Refusal:

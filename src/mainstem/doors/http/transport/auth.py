@@ -1,75 +1,103 @@
-"""Keys: who may do what to which names.
-
-`MAINSTEM_API_KEYS` is a comma list of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`.
-"""
+"""Who sends a request: the credentials in its headers, and what each client has under way."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+import asyncio
+import base64
+import binascii
+from typing import Any
 
-from mainstem.api.routes import Scope
-from mainstem.errors import InvalidConfig
-
-_SCOPES = {
-    "read": Scope.READ,
-    "r": Scope.READ,
-    "write": Scope.WRITE,
-    "w": Scope.WRITE,
-    "delete": Scope.DELETE,
-    "del": Scope.DELETE,
-    "d": Scope.DELETE,
-    "admin": Scope.ADMIN,
-    "a": Scope.ADMIN,
-    "rw": Scope.READ | Scope.WRITE,
-}
+from mainstem.broker.access.certificates import by_certificate
+from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
+from mainstem.broker.broker import Broker
+from mainstem.errors import Unauthorized
 
 
-@dataclass(slots=True)
-class ApiKey:
-    """One key's rights, and how much it has under way. The key itself is kept as its SHA-256 only."""
+class HttpClient:
+    """A principal, and how much it has under way at this door."""
 
-    digest: bytes
-    scopes: Scope = Scope.ALL
-    prefixes: tuple[bytes, ...] = ()  # none = any name
-    in_flight: int = field(default=0, compare=False)
-    streams: int = field(default=0, compare=False)  # event streams open
+    __slots__ = ("id", "in_flight", "principal", "streams")
 
-    def allows(self, name: str) -> bool:
-        if not self.prefixes:
-            return True
-        return name.encode().startswith(self.prefixes)
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.id = f"{principal.name}\0{principal.key_id}".encode()
+        self.in_flight = 0
+        self.streams = 0  # event streams open
 
 
-class ApiKeys:
-    """Every key there is. None: authentication is off, and everyone shares one key that may do all."""
+class HttpClients:
+    """The clients of a door. Where nobody has to authenticate, everyone is one client."""
 
-    def __init__(self, keys: Sequence[ApiKey] = ()) -> None:
-        self._keys = tuple(keys)
-        self._everyone = ApiKey(b"")
+    def __init__(self, broker: Broker, *, insecure: bool = False) -> None:
+        self._access = broker.access
+        self._authentication = broker.authentication
+        self._now_ms = broker.clock.now_ms
+        self._insecure = insecure
+        self._certified: dict[
+            tuple[Any, ...], tuple[Principal, asyncio.Transport]
+        ] = {}  # by the client's address
+        self._clients: dict[bytes, HttpClient] = {}  # those with something under way, and some that had
+        self._everyone = HttpClient(ANONYMOUS)
+        self._unrestricted = HttpClient(UNRESTRICTED)
 
     @property
     def required(self) -> bool:
-        return bool(self._keys)
+        """Whether a request needs credentials."""
+        return self._access.restricted and not self._insecure
 
-    def find(self, secret: bytes | None) -> ApiKey | None:
-        """Whose secret this is, compared to every key in the same time; None if nobody's."""
-        if not self._keys:
-            return self._everyone
+    def everyone(self) -> HttpClient:
+        """Who asks without credentials, where none are needed."""
+        return self._unrestricted if self._insecure and self._access.restricted else self._everyone
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Note the certificate of a new connection, if it has one."""
+        principal = by_certificate(transport.get_extra_info("peercert"))
+        if principal is None:
+            return
+        if len(self._certified) >= _CLIENTS_KEPT:
+            open_still = {key: one for key, one in self._certified.items() if not one[1].is_closing()}
+            self._certified = open_still
+        self._certified[tuple(transport.get_extra_info("peername")[:2])] = principal, transport
+
+    async def find(
+        self, authorization: bytes | None, address: tuple[Any, ...] | None = None
+    ) -> HttpClient | None:
+        """Who sends this Authorization header, or presented a certificate on the connection from this address, which
+        suffices unless API keys exist. None: nobody that is known."""
+        if authorization is None:
+            certified = self._certified.get(tuple(address[:2])) if address else None
+            if certified is not None and not self._authentication.has_keys:
+                return self._of(certified[0])
+            return None if self.required else self.everyone()
+        principal = await self._principal(authorization)
+        if principal is None:
+            return None if self.required else self.everyone()
+        return self._of(principal)
+
+    async def _principal(self, authorization: bytes) -> Principal | None:
+        secret = bearer(authorization)
         if secret is None:
-            return None
-        digest = sha256(secret).digest()
-        found = None
-        for key in self._keys:
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+            user, password = basic(authorization) or ("", "")
+            return await self._authentication.by_password(user, password) if user and password else None
+        principal = self._authentication.by_key(secret)
+        if principal is None and self._authentication.tokens is not None:
+            try:
+                principal, _ = await self._authentication.by_token(secret.decode("latin-1"), self._now_ms())
+            except Unauthorized:
+                return None
+        return principal
 
-    def everyone(self) -> ApiKey:
-        """Who asks without a key, where none is needed."""
-        return self._everyone
+    def _of(self, principal: Principal) -> HttpClient:
+        id = f"{principal.name}\0{principal.key_id}".encode()
+        client = self._clients.get(id)
+        if client is None or client.principal != principal:
+            if len(self._clients) >= _CLIENTS_KEPT:
+                self._clients = {id: one for id, one in self._clients.items() if one.in_flight or one.streams}
+            client = self._clients[id] = HttpClient(principal)
+        return client
+
+
+_CLIENTS_KEPT = 10_000
 
 
 def bearer(authorization: bytes | None) -> bytes | None:
@@ -81,38 +109,13 @@ def bearer(authorization: bytes | None) -> bytes | None:
     return secret if scheme.lower() == b"bearer" and secret else None
 
 
-def parse_keys(text: str) -> ApiKeys:
-    """Raises InvalidConfig, which names the place in the list and never the key."""
-    keys = [
-        _parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip()
-    ]
-    if len({key.digest for key in keys}) != len(keys):
-        raise InvalidConfig("MAINSTEM_API_KEYS lists a key twice: give it one entry with all its rights")
-    return ApiKeys(keys)
-
-
-def _parse_key(number: int, entry: str) -> ApiKey:
-    # Prefixes are names and may hold a colon themselves; keys and scopes may not.
-    secret, _, rest = entry.partition(":")
-    scopes, _, prefixes = rest.partition(":")
-    if not secret:
-        raise InvalidConfig(f"entry {number} of MAINSTEM_API_KEYS has no key before its colon")
-    return ApiKey(
-        sha256(secret.encode()).digest(),
-        _parse_scopes(number, scopes),
-        tuple(prefix.encode() for prefix in prefixes.split("|") if prefix),
-    )
-
-
-def _parse_scopes(number: int, text: str) -> Scope:
-    if not text:
-        return Scope.ALL
-    scopes = Scope.NONE
-    for token in text.split("+"):
-        if token.strip() not in _SCOPES:
-            raise InvalidConfig(
-                f"entry {number} of MAINSTEM_API_KEYS has a scope that is none of "
-                f"{', '.join(_SCOPES)}; join several with +"
-            )
-        scopes |= _SCOPES[token.strip()]
-    return scopes
+def basic(authorization: bytes) -> tuple[str, str] | None:
+    """User and password of an Authorization header."""
+    scheme, _, encoded = authorization.partition(b" ")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        user, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return user, password

@@ -62,6 +62,7 @@ class HttpConnection(HttpToolsProtocol):
         self.flow: _ReadControl = _ReadControl(transport)
         self._head_since = self._used_at = self.loop.time()
         self._peer = peer_of(transport)
+        self._app.context.clients.connected(transport)
         if not self._seats.admit(self._peer, self):
             transport.abort()
 

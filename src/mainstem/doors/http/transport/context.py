@@ -7,16 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
-from mainstem.broker.pipeline_reports import PipelineReports
-from mainstem.broker.tables.lake_reports import LakeReports
+from mainstem.broker.namespaces import NamespaceView
+from mainstem.broker.reports import LakeReports, PipelineReports
 from mainstem.doors.budget import Budget, Pool
-from mainstem.doors.http.transport.auth import ApiKeys
+from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.metrics import Metric
 
 
@@ -50,8 +52,11 @@ class Traffic:
 @dataclass(slots=True)
 class Context:
     broker: Broker
-    keys: ApiKeys = field(default_factory=ApiKeys)
     limits: HttpLimits = field(default_factory=HttpLimits)
+    insecure: bool = False  # anonymous clients may do everything, although access is restricted
+    view: NamespaceView | None = None  # of the namespace that the listener is bound to
+    origins: OriginPolicy = field(default_factory=OriginPolicy)
+    path_roots: tuple[Path, ...] = ()  # that clients may name; none: any, if an administrator does
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
     budget: Budget = field(default_factory=Budget)
@@ -61,16 +66,21 @@ class Context:
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
+    clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions)
+        self.clients = HttpClients(self.broker, insecure=self.insecure)
+        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.published += [
             self.broker.log.commit_metrics.published,
+            self.broker.log.waiting_appends.published,
+            self.broker.rates.published,
+            self.broker.audit.published,
             self.budget.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),

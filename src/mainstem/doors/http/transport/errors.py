@@ -35,6 +35,16 @@ def invalid(message: str, detail: object = None) -> Refusal:
     return Refusal(400, "invalid_request", message, detail)
 
 
+def unauthorized() -> Refusal:
+    """The request has no credentials, or none that are known."""
+    return Refusal(
+        401,
+        "unauthorized",
+        "this server needs a key: send it as Authorization: Bearer <key>, or a user and its password as Basic",
+        headers=((b"www-authenticate", b'Bearer, Basic realm="mainstem"'),),
+    )
+
+
 def throttled(limit: str, bound: int, message: str) -> Refusal:
     return Refusal(429, "throttled", message, {"limit": limit, "max": bound}, (RETRY_SOON,))
 
@@ -65,7 +75,11 @@ WIRE: dict[type[BaseException], _Row] = {
     ),
     errors.GroupNotFound: _Row(404, "group_not_found", lambda error: {"group": error.group}),
     errors.RouterNotFound: _Row(404, "router_not_found", lambda error: {"router": error.router}),
+    errors.NamespaceNotFound: _Row(404, "namespace_not_found", lambda error: {"namespace": error.namespace}),
+    errors.NamespaceExists: _Row(409, "namespace_exists", lambda error: {"namespace": error.namespace}),
+    errors.NamespaceInUse: _Row(409, "namespace_not_empty", lambda error: {"namespace": error.namespace}),
     errors.NotFound: _Row(404, "not_found"),
+    errors.Forbidden: _Row(403, "forbidden"),
     errors.GroupNotEmpty: _Row(409, "group_not_empty", lambda error: {"group": error.group}),
     errors.GroupRefused: _Row(409, "group_refused"),
     errors.TopicIncompatible: _Row(409, "topic_exists_incompatible", lambda error: error.detail),

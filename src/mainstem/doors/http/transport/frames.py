@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mainstem.broker.namespaces import split
 from mainstem.broker.watch import WatchPage
 from mainstem.doors.http.routes.rendering import render
 from mainstem.errors import InvariantBroken
@@ -13,10 +14,13 @@ _encode = msgspec.json.Encoder().encode
 TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the client came
 
 
-def records_data(watch_page: WatchPage, *, tags: bool, meta: bool, data: bool, trace: bool) -> bytes:
+def records_data(
+    watch_page: WatchPage, *, tags: bool, meta: bool, data: bool, trace: bool, plain: bool = False
+) -> bytes:
+    """`plain`: for a client that is bound to the namespace of the topic."""
     page = watch_page.page
     return b'{"topic":%b,%b"from_seq":%d,"head_seq":%d,"records":[%b],"to_seq":%d}' % (
-        _encode(watch_page.topic),
+        _encode(shown(watch_page.topic, plain=plain)),
         _partition(watch_page),
         watch_page.from_seq,
         page.head_seq,
@@ -25,13 +29,18 @@ def records_data(watch_page: WatchPage, *, tags: bool, meta: bool, data: bool, t
     )
 
 
-def tombstone_data(watch_page: WatchPage, *, first: bool) -> bytes:
+def shown(topic: str, *, plain: bool) -> str:
+    """The name of a topic as the watcher knows it."""
+    return split(topic)[1] if plain else topic
+
+
+def tombstone_data(watch_page: WatchPage, *, first: bool, plain: bool = False) -> bytes:
     """`first`: nothing of the topic was read through this connection before."""
     gap = watch_page.page.tombstone
     if gap is None:
         raise InvariantBroken("a tombstone is told of where there is one")
     return b'{"topic":%b,%b"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
-        _encode(watch_page.topic),
+        _encode(shown(watch_page.topic, plain=plain)),
         _partition(watch_page),
         _encode(TOO_OLD if first else gap.reason),
         gap.gap_from,
@@ -41,16 +50,16 @@ def tombstone_data(watch_page: WatchPage, *, first: bool) -> bytes:
     )
 
 
-def caught_up_data(watch_page: WatchPage) -> bytes:
+def caught_up_data(watch_page: WatchPage, *, plain: bool = False) -> bytes:
     return b'{"topic":%b,%b"head_seq":%d}' % (
-        _encode(watch_page.topic),
+        _encode(shown(watch_page.topic, plain=plain)),
         _partition(watch_page),
         watch_page.page.head_seq,
     )
 
 
-def deleted_data(topic: str) -> bytes:
-    return b'{"topic":%b,"head_seq":0,"reason":"deleted"}' % _encode(topic)
+def deleted_data(topic: str, *, plain: bool = False) -> bytes:
+    return b'{"topic":%b,"head_seq":0,"reason":"deleted"}' % _encode(shown(topic, plain=plain))
 
 
 def _partition(watch_page: WatchPage) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from mainstem.broker.cluster.clock import Clock
+from mainstem.broker.rates import Rates
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.live.heartbeats import Heartbeats
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, SharedEventStream
-from mainstem.ports.clock import Clock, SystemRandom
 
 
 class LiveConnection(Protocol):
@@ -19,9 +20,9 @@ class LiveConnection(Protocol):
 
 
 class LiveConnections:
-    def __init__(self, clock: Clock, sessions_max: int) -> None:
-        # Whoever knows a session's id can read it where no keys are used: it must not be guessable.
-        self.sessions = WatchSessions(clock, SystemRandom(), sessions_max)
+    def __init__(self, clock: Clock, sessions_max: int, rates: Rates) -> None:
+        self._rates = rates
+        self.sessions = WatchSessions(clock, sessions_max)
         self.heartbeats = Heartbeats(clock)
         self.broadcast = Broadcast()
         self.open: set[LiveConnection] = set()
@@ -32,7 +33,9 @@ class LiveConnections:
         """Of the event streams that show records in this form."""
         watcher_group = self._watcher_groups.get(form)
         if watcher_group is None:
-            watcher_group = self._watcher_groups[form] = SharedEventStream(form, self._clock, self.broadcast)
+            watcher_group = self._watcher_groups[form] = SharedEventStream(
+                form, self._clock, self.broadcast, self._rates
+            )
         return watcher_group
 
     async def shut_down(self) -> None:

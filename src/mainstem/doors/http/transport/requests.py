@@ -10,17 +10,29 @@ from urllib.parse import parse_qs
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import CLUSTER_NAME, EVERYTHING, Operation, ResourceType
 from mainstem.api.base import Performance
-from mainstem.api.routes import Scope
+from mainstem.broker.access.audit import Outcome
+from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
-from mainstem.doors.http.transport.auth import ApiKey
+from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
+from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
+from mainstem.doors.http.transport.namespaces import qualified
+from mainstem.doors.http.transport.routing import IDS
+from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
     from mainstem.doors.http.transport.context import Context
 
 T = TypeVar("T")
 
+_SCOPES = {
+    Operation.READ: "read",
+    Operation.DESCRIBE: "read",
+    Operation.WRITE: "write",
+    Operation.DELETE: "delete",
+}
 _TRUE = {"true", "1"}
 _FALSE = {"false", "0"}
 
@@ -31,7 +43,8 @@ class HttpRequest:
     def __init__(
         self,
         context: Context,
-        key: ApiKey,
+        client: HttpClient,
+        host: str,
         parameters: dict[str, str],
         query_string: bytes,
         headers: dict[bytes, bytes],
@@ -39,14 +52,48 @@ class HttpRequest:
         started: float,
     ) -> None:
         self.context = context
-        self.key = key
+        self.client = client
+        self.host = host
         self.parameters = parameters
         self.query_string = query_string
         self.headers = headers
         self.body = body
         self.started = started
-        self.principal = ""
+        self.holder = ""  # whom the budget counts it for
         self._reserved_bytes = 0
+        self.throttle_wait_ms = 0  # how long a rate made it wait
+        self.waited_to_publish = False  # a socket waited before it began this write
+        self.view: NamespaceView | None = None  # of the namespace that the request is about
+
+    def bind(self) -> NamespaceView | None:
+        """Serve the names of one namespace: the listener's, the principal's or that of ?namespace=. Raises Refusal."""
+        bound = {
+            namespace
+            for namespace in (
+                self.context.view.namespace if self.context.view is not None else "",
+                self.client.principal.namespace,
+                self.text("namespace") or "",
+            )
+            if namespace
+        }
+        if not bound:
+            return None
+        if len(bound) > 1:
+            raise Refusal(403, "forbidden", "this client is bound to another namespace")
+        try:
+            self.view = view = view_of(bound.pop())
+            self.parameters = {
+                name: view.own_topic(value) if name == "topic" else view.id(value) if name in IDS else value
+                for name, value in self.parameters.items()
+            }
+        except InvalidName as error:
+            raise invalid(str(error)) from None
+        return view
+
+    @property
+    def shown_topic(self) -> str:
+        """The topic of the path as the client knows it."""
+        return self.topic if self.view is None else self.view.plain_topic(self.topic) or self.topic
 
     @property
     def broker(self) -> Broker:
@@ -67,12 +114,12 @@ class HttpRequest:
 
         Waits while the client's other responses, or those of all clients, hold too much."""
         self.release()
-        await self.context.budget.responses.reserve(self.principal, amount)
+        await self.context.budget.responses.reserve(self.holder, amount)
         self._reserved_bytes = amount
 
     def reserved_is(self, amount: int) -> None:
         """The response turned out to be this large."""
-        self.context.budget.responses.take(self.principal, amount)
+        self.context.budget.responses.take(self.holder, amount)
         self.release()
         self._reserved_bytes = amount
 
@@ -82,7 +129,7 @@ class HttpRequest:
 
     def release(self) -> None:
         if self._reserved_bytes:
-            self.context.budget.responses.give(self.principal, self._reserved_bytes)
+            self.context.budget.responses.give(self.holder, self._reserved_bytes)
             self._reserved_bytes = 0
 
     # Query parameters
@@ -118,28 +165,84 @@ class HttpRequest:
 
     def json(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body as what the decoder makes of it. Raises Refusal 400."""
-        return decoded(decoder, self.body)
+        body = decoded(decoder, self.body)
+        return body if self.view is None else qualified(self.view, body)
 
     # Rights
 
-    def require(self, scope: Scope) -> None:
-        """Raises Refusal 403 unless the key has the scope."""
-        missing = int(scope) & ~int(self.key.scopes)  # plain numbers: flags make a new flag of every step
-        if missing:
+    @property
+    def principal(self) -> Principal:
+        return self.client.principal
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        if self.view is not None:
+            name = shown_id(name)
+        return self.broker.access.allows(self.client.principal, self.host, operation, kind, name)
+
+    def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raises Refusal 403 unless the access rules allow it."""
+        if not self.may(operation, kind, name):
+            self.audit(operation.name, kind, name, "denied")
+            self._check_scope(operation, kind)
+            raise forbidden(operation, kind, name)
+
+    def require_some(self, operation: Operation, kind: ResourceType) -> None:
+        """Raises Refusal 403 unless the access rules allow the operation on any resource of this type."""
+        if not self.broker.access.allows_some(self.client.principal, self.host, operation, kind):
+            self.audit(operation.name, kind, EVERYTHING, "denied")
+            self._check_scope(operation, kind)
+            what = kind.name.lower().replace("_", " ")
+            raise Refusal(403, "forbidden", f"the access rules do not allow {operation.name} on any {what}")
+
+    def _check_scope(self, operation: Operation, kind: ResourceType) -> None:
+        """Raises a Refusal that names the scope, for a key that lacks it whatever the name is."""
+        principal = self.client.principal
+        if principal.grants and not self.broker.access.allows_some(principal, self.host, operation, kind):
+            scope = _SCOPES.get(operation, "admin")
+            what = kind.name.lower().replace("_", " ")
             raise Refusal(
-                403, "forbidden", f"this key lacks the scope {_scope_names(scope & ~self.key.scopes)}"
+                403, "forbidden", f"this key lacks the scope {scope}: {operation.name} on any {what}"
             )
 
-    def require_name(self, name: str) -> None:
-        """Raises Refusal 403 unless the key's prefixes allow the name."""
-        if not self.key.allows(name):
-            raise Refusal(403, "forbidden", f"this key's prefixes do not cover {name!r}", {"topic": name})
+    def audit(self, operation: str, kind: ResourceType, name: str, outcome: Outcome) -> None:
+        """Note in the audit log what the client did, or was denied."""
+        self.broker.audit.record(
+            self.principal, self.host, "http", operation, kind.name.lower(), name, outcome
+        )
+
+    def require_cluster(self, operation: Operation) -> None:
+        """Raises Refusal 403 unless the access rules allow it on the server as a whole."""
+        self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def require_topic(self, name: str, operation: Operation) -> None:
+        self.require(operation, ResourceType.TOPIC, name)
+
+    def require_create(self, topic: str) -> None:
+        """Raises Refusal 403 unless the client may create this topic: by a rule on its name, or on the cluster."""
+        if not self.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            self.require_topic(topic, Operation.CREATE)
+
+    def sees(self, topic: str) -> bool:
+        """Whether lists show this topic to the client."""
+        if self.view is not None and self.view.plain_topic(topic) is None:
+            return False
+        return self.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def sees_id(self, stored: str) -> bool:
+        """Whether a group, transaction or router is of the namespace that the request is about."""
+        return (self.view or view_of(DEFAULT)).plain_id(stored) is not None
 
     # Answering
 
     def performance(self, *, records_scanned: int | None = None) -> Performance:
         """How long the request took so far."""
-        return Performance(self.elapsed_ms(), records_scanned=records_scanned)
+        wait_ms = float(self.throttle_wait_ms) if self.throttle_wait_ms else None
+        return Performance(self.elapsed_ms(), records_scanned=records_scanned, throttle_wait_ms=wait_ms)
+
+    @property
+    def throttle_field(self) -> str:
+        """The wait for a rate, for answers that are assembled as text: a field of `performance`, or nothing."""
+        return f',"throttle_wait_ms":{float(self.throttle_wait_ms)}' if self.throttle_wait_ms else ""
 
     def elapsed_ms(self) -> float:
         return round((perf_counter() - self.started) * 1000, 3)
@@ -159,5 +262,17 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise invalid(f"the body is no JSON: {wrong}") from None
 
 
-def _scope_names(scope: Scope) -> str:
-    return "+".join(flag.name.lower() for flag in scope if flag.name)
+def forbidden(operation: Operation, kind: ResourceType, name: str) -> Refusal:
+    what = kind.name.lower().replace("_", " ")
+    if kind is ResourceType.CLUSTER:
+        return Refusal(
+            403,
+            "forbidden",
+            f"the access rules, or the rights of this key, do not allow {operation.name} on the server",
+        )
+    return Refusal(
+        403,
+        "forbidden",
+        f"the access rules, or the scopes and prefixes of this key, do not allow {operation.name} on {what} {name!r}",
+        {"topic" if kind is ResourceType.TOPIC else kind.name.lower(): name},
+    )

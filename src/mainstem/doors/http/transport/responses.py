@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mainstem.doors.http.transport.namespaces import current, plain
+
 Header = tuple[bytes, bytes]
 Asgi = dict[str, Any]
 Receive = Callable[[], Awaitable[Asgi]]
@@ -46,4 +48,5 @@ class Push(ABC):
 
 def reply(content: object, status: int = 200) -> Response:
     """Anything msgspec encodes, as JSON."""
-    return Response(status, _encode(content))
+    view = current.get()
+    return Response(status, _encode(content if view is None else plain(view, content)))

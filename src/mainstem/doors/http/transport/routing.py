@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from mainstem.api.routes import Route
+from mainstem.api.access import Operation, ResourceType
+from mainstem.api.routes import Route, Scope
+from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import Refusal
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ Handler = Callable[["HttpRequest"], Awaitable["Response | Stream | Push"]]
 
 
 _PATHS_KEPT = 4096
+IDS = ("group", "router", "transaction")  # parameters that are stored with the namespace before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,28 @@ class Endpoint:
     route: Route[Any]
     handler: Handler
     name: str  # in metrics
+    operations: tuple[Operation, ...] = field(init=False)
+    kind: ResourceType = field(init=False)
+    parameter: str = field(init=False)
+    audited: bool = field(init=False)  # it is administrative
+
+    def __post_init__(self) -> None:
+        kind, parameter = self.route.resource
+        for name, value in (
+            ("operations", self.route.operations),
+            ("kind", kind),
+            ("parameter", parameter),
+            ("audited", _administrative(self.route)),
+        ):
+            object.__setattr__(self, name, value)  # looked up once, not for each request
+
+
+def _administrative(route: Route[Any]) -> bool:
+    """Whether it changes more than records. The work of the lake, and commits to tables, go on all the time."""
+    if route.method in ("GET", "HEAD") or not route.scope & (Scope.ADMIN | Scope.DELETE):
+        return False
+    commits = route.method == "POST" and route.path.endswith(("/{table}", "/commit"))
+    return not (route.path.startswith("/v0/lake/") or commits)
 
 
 class Routes:
@@ -72,7 +97,10 @@ class Routes:
                     headers=((b"allow", allowed.encode()),),
                 )
             values = [_decoded(s) for s, fixed in zip(segments, shape, strict=True) if fixed is None]
-            return endpoint, dict(zip(self._names[shape], values, strict=True))
+            parameters = dict(zip(self._names[shape], values, strict=True))
+            if any(ID_SEPARATOR in parameters.get(name, "") for name in IDS):
+                raise Refusal(400, "invalid_request", "names cannot contain U+001F")
+            return endpoint, parameters
         raise Refusal(404, "not_found", "there is nothing at this path")
 
 

@@ -25,6 +25,7 @@ class SendBuffer:
         "_cycle",
         "_descriptor",
         "_drained",
+        "_pause",
         "_send",
         "_sending",
         "_waiters",
@@ -41,6 +42,7 @@ class SendBuffer:
         self._descriptor = _descriptor_of(self._cycle)
         self._clear = False  # the transport is known to hold nothing back
         self._drained = drained
+        self._pause: asyncio.TimerHandle | None = None  # a rate allows no more records until it ends
         self._sending: asyncio.Task[Any] | None = None  # a message the client has no room for
         self._waiting: deque[Asgi] = deque()  # behind it; short, since nothing large is pushed unless `ready`
         self._waiters: list[asyncio.Future[None]] = []
@@ -96,6 +98,26 @@ class SendBuffer:
             self._clear = False
             cycle.transport.write(part)
 
+    def pause(self, ms: int) -> None:
+        """Take no more records for so long. What else is pushed goes out."""
+        if self.gone or not ms:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self.ready = False
+        self._pause = asyncio.get_running_loop().call_later(ms / 1000, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        if self.idle:
+            self.ready = True
+            self._drained()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to go out, and the client is there."""
+        return self._sending is None and not self.gone
+
     async def until_ready(self) -> None:
         """Wait until the client has taken everything, or is gone."""
         if self._sending is not None and not self.gone:
@@ -109,12 +131,14 @@ class SendBuffer:
         self.ready = False
         self._release()
         self._waiting.clear()
+        if self._pause is not None:
+            self._pause.cancel()
         if self._sending is not None:
             self._sending.cancel()
 
     def _sent(self, task: asyncio.Task[Any]) -> None:
         self._sending = None
-        self.ready = not self.gone
+        self.ready = not self.gone and self._pause is None
         if task.cancelled():
             self.close()
             return
@@ -122,10 +146,11 @@ class SendBuffer:
         if error is not None:
             self._lose(error)
             return
-        while self._waiting and self.ready:
+        while self._waiting and self.idle:
             self.push(self._waiting.popleft())
-        if self.ready:
+        if self.idle:
             self._release()
+        if self.ready:
             self._drained()
 
     def _release(self) -> None:

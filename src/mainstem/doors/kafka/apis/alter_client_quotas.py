@@ -6,7 +6,7 @@ from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_client_quotas.v1.request import EntryData as Alteration
 from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse, EntityData, EntryData
 
-from mainstem.broker.client_quotas import AlterClientQuota
+from mainstem.broker.rates import AlterRate
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of, side_by_side
 from mainstem.doors.kafka.apis.quota_entities import read_entity
 from mainstem.doors.kafka.transport.api import Api, Call
@@ -29,12 +29,12 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
 
 async def _outcome(call: Call, alteration: Alteration, *, dry_run: bool) -> ItemResult:
     try:
-        command = AlterClientQuota(
+        command = AlterRate(
             read_entity(alteration.entity),
             tuple((op.key, float(op.value)) for op in alteration.ops if not op.remove),
             tuple(op.key for op in alteration.ops if op.remove),
         )
-        await call.context.broker.client_quotas.alter(command, dry_run=dry_run)
+        await call.context.broker.rates.alter(command, dry_run=dry_run)
     except (ItemRefused, MainstemError) as error:
         return outcome_of(error)
     return DONE

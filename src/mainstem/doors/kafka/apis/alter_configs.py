@@ -51,7 +51,8 @@ async def _replace_group(
 def _replaced(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:
     check_once(entry.name for entry in resource.configs)
     settings = {entry.name: value_given(entry.name, entry.value) for entry in resource.configs}
-    return configs.replaced(settings, context.broker.options.default_config, config)
+    default = context.broker.namespaces.default_config(resource.resource_name)
+    return configs.replaced(settings, default, config)
 
 
 API = Api(33, 0, 2, handle, fresh=True)

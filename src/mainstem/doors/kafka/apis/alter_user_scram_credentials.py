@@ -14,16 +14,13 @@ from kio.schema.alter_user_scram_credentials.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
-from mainstem.broker.security import KEY_BYTES, DeleteScramCredential, PutScramCredential
+from mainstem.broker.access.passwords import keys_of
+from mainstem.broker.access.service import KEY_BYTES, DeleteScramCredential, PutScramCredential
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated, side_by_side
-from mainstem.doors.kafka.security.passwords import keys_of
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
-_NO_LOGINS = ItemResult(
-    ErrorCode.security_disabled, "no client has to authenticate, so credentials would not be used"
-)
 _TWICE = ItemResult(ErrorCode.duplicate_resource, "a user's credential is changed twice in one request")
 
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion
@@ -47,8 +44,6 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
 
 async def _outcome(call: Call, changes: list[_Change]) -> ItemResult:
     """Of one user's changes: nothing is changed before all of them were checked."""
-    if not call.context.security.mechanisms:
-        return _NO_LOGINS
     if repeated(change.mechanism for change in changes):
         return _TWICE
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call
 from mainstem.doors.kafka.transport.context import KafkaContext
-from mainstem.errors import MainstemError
+from mainstem.errors import InvalidName, MainstemError
+
+_NAME_CHARS_MAX = 249
 
 
 def may_create(call: Call, name: str) -> bool:
@@ -17,12 +19,20 @@ def may_create(call: Call, name: str) -> bool:
     )
 
 
+def check_name(name: str) -> None:
+    """Raises InvalidName. The log and the HTTP door allow a few characters more than Kafka's clients expect."""
+    if len(name) > _NAME_CHARS_MAX:
+        raise InvalidName(f"invalid topic name: it has at most {_NAME_CHARS_MAX} characters, not {len(name)}")
+
+
 async def create_missing(context: KafkaContext, names: Sequence[str]) -> dict[str, MainstemError]:
     """Make these topics. Returns what refused those that could not be made."""
     refused: dict[str, MainstemError] = {}
     for name in dict.fromkeys(names):
         try:
-            await context.broker.create_topic(name, partitions=context.default_partitions, exist_ok=True)
+            check_name(name)
+            partitions = context.broker.namespaces.default_partitions(name, context.default_partitions)
+            await context.broker.create_topic(name, partitions=partitions, exist_ok=True)
         except MainstemError as error:
             refused[name] = error
     return refused

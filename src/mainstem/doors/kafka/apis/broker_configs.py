@@ -31,6 +31,12 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
             "Whether a topic that a client names is made.",
         ),
         BrokerSetting("broker.id", "int", str(context.node_id), "The number of this broker."),
+        BrokerSetting(
+            "connections.max.reauth.ms",
+            "long",
+            str(context.security.reauthenticate_ms),
+            "How long a login lasts; 0: as long as its connection.",
+        ),
         BrokerSetting("default.replication.factor", "int", "1", "Copies are the store's, not the brokers'."),
         BrokerSetting("delete.topic.enable", "boolean", "true", "Topics can be deleted."),
         BrokerSetting("log.dirs", "list", str(options.data_dir), "The directory that holds the log."),

@@ -13,6 +13,8 @@ from mainstem import limits
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.errors import MainstemError
 
+KAFKA_ERROR_MESSAGE_CHARS_MAX = 1024
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Key = TypeVar("Key", bound=Hashable)
@@ -37,7 +39,7 @@ DONE = ItemResult(ErrorCode.none, None)
 def outcome_of(error: ItemRefused | MainstemError) -> ItemResult:
     """What a client is told about an error. It may quote what the client sent, of any length."""
     code = error.code if isinstance(error, ItemRefused) else code_of(error)
-    return ItemResult(code, str(error)[: limits.KAFKA_ERROR_MESSAGE_CHARS_MAX])
+    return ItemResult(code, str(error)[:KAFKA_ERROR_MESSAGE_CHARS_MAX])
 
 
 async def side_by_side(work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:

@@ -8,8 +8,8 @@ from uuid import UUID
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.groups.assignors import Partitions, TopicPartition
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call
 
 HIDDEN = "its members read topics that the access rules do not let you describe"
@@ -33,7 +33,7 @@ def named_by_topic(call: Call, partitions: Partitions) -> Iterator[tuple[UUID, T
 
 def hidden(call: Call, held: Iterable[Partitions]) -> bool:
     """Whether these are of topics that the client may not get to know, if only by their names."""
-    everything = frozenset[TopicPartition]().union(*held) if call.context.access is not None else frozenset()
+    everything = frozenset[TopicPartition]().union(*held) if call.restricted else frozenset()
     return not all(
         call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
         for _, name, _ in named_by_topic(call, everything)

@@ -14,12 +14,12 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32
 
+from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.classic import DEAD
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.consumer_member import ConsumerMember
 from mainstem.doors.kafka.apis.by_topic import HIDDEN, hidden, named_by_topic
-from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE

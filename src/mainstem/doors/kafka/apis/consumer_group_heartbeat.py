@@ -15,10 +15,11 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i32Timedelta
 
+from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
 from mainstem.doors.kafka.apis.by_topic import by_topic
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -65,12 +66,12 @@ def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbe
         owned=_owned(request),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
-        sees=None if access is None else partial(access.allows, *_describer(call)),
-        rights=0 if access is None else access.state,
+        sees=partial(access.allows, *_describer(call)) if call.restricted else None,
+        rights=access.state,
     )
 
 
-def _describer(call: Call) -> tuple[str, str, Operation, ResourceType]:
+def _describer(call: Call) -> tuple[Principal, str, Operation, ResourceType]:
     """Who may get to know a topic by a pattern: who may describe it."""
     return call.principal, call.host, Operation.DESCRIBE, ResourceType.TOPIC
 

@@ -6,10 +6,10 @@ from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.security import AccessRule, fault
+from mainstem.broker.access.rules import CLUSTER_NAME, ResourceType
+from mainstem.broker.access.service import AccessRule, fault
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, ResourceType
-from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER
+from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, full_rule
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -17,7 +17,7 @@ from mainstem.errors import MainstemError
 
 async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     outcomes = [NO_AUTHORIZER] * len(request.creations)
-    if call.context.access is not None:
+    if call.context.access.enforced:
         outcomes = await _create(call, request)
     return CreateAclsResponse(
         throttle_time=NO_THROTTLE,
@@ -33,7 +33,7 @@ async def _create(call: Call, request: CreateAclsRequest) -> list[ItemResult]:
     outcomes: list[ItemResult] = []
     for creation in request.creations:
         try:
-            rules.append(_rule(creation))
+            rules.append(full_rule(call.view, _rule(creation)))
             outcomes.append(DONE)
         except ItemRefused as error:
             outcomes.append(outcome_of(error))

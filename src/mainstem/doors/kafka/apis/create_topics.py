@@ -1,7 +1,7 @@
 """CreateTopics: makes topics, or finds out whether they could be made.
 
-Any replication factor is taken: how many copies there are is the store's business, not the brokers', so a
-client that asks for three by habit gets a topic as durable as its class says, and is told of one replica.
+Any replication factor is accepted: the store replicates the data, not the brokers. A client that asks for three
+replicas gets a topic as durable as its class, and a response that reports one replica.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mainstem import limits
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.service import TopicConfig
 from mainstem.doors.kafka.apis.assignments import check_assignments
+from mainstem.doors.kafka.apis.auto_create import check_name
 from mainstem.doors.kafka.apis.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.apis.config_entries import SOURCES
 from mainstem.doors.kafka.transport.api import Api, Call
@@ -44,6 +45,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
 
 async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
+        check_name(wanted.name)
         partitions = _partitions(context, wanted)
         config = _config(context, wanted)
         info = await context.broker.create_topic(
@@ -58,7 +60,7 @@ async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: boo
         error_message=None,
         num_partitions=i32(info.partitions),
         replication_factor=i16(1),
-        configs=_config_entries(info.config, context.broker.options.default_config),
+        configs=_config_entries(info.config, context.broker.namespaces.default_config(wanted.name)),
     )
 
 
@@ -77,7 +79,7 @@ def _partitions(context: KafkaContext, wanted: CreatableTopic) -> int:
             f"the replication factor is positive, or -1 for the default; not {wanted.replication_factor}",
         )
     if wanted.num_partitions == _BY_DEFAULT:
-        return context.default_partitions
+        return context.broker.namespaces.default_partitions(wanted.name, context.default_partitions)
     if not 1 <= wanted.num_partitions <= limits.PARTITIONS_PER_TOPIC_MAX:
         raise ItemRefused(
             ErrorCode.invalid_partitions,
@@ -111,7 +113,7 @@ def _config(context: KafkaContext, wanted: CreatableTopic) -> TopicConfig:
         if entry.name in settings:
             raise InvalidConfig(f"{entry.name} is given more than once")
         settings[entry.name] = entry.value
-    return configs.replaced(settings, context.broker.options.default_config)
+    return configs.replaced(settings, context.broker.namespaces.default_config(wanted.name))
 
 
 @lru_cache(maxsize=limits.KAFKA_DESCRIBED_CONFIGS_KEPT)

@@ -11,9 +11,9 @@ from kio.schema.delete_acls.v3.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.service import AccessRule
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter
+from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter, plain_rule
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
@@ -25,14 +25,19 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
 
 
 async def _delete(call: Call, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
-    if call.context.access is None:
+    if not call.context.access.enforced:
         return _result(NO_AUTHORIZER, ())
     try:
         wanted = RuleFilter.read(asked)
-        picked = tuple(rule for rule in call.context.broker.security.access_rules if wanted.picks(rule))
+        picked = {
+            rule: shown
+            for rule in call.context.broker.security.access_rules
+            if (shown := plain_rule(call.view, rule)) is not None and wanted.picks(shown)
+        }
         if not picked:
             return _result(DONE, ())
-        return _result(DONE, await call.context.broker.security.delete_rules(picked))
+        deleted = await call.context.broker.security.delete_rules(tuple(picked))
+        return _result(DONE, tuple(picked[rule] for rule in deleted))
     except (ItemRefused, MainstemError) as error:
         return _result(outcome_of(error), ())
 

@@ -15,7 +15,7 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
-from mainstem.errors import MainstemError, OffsetOutOfRange
+from mainstem.errors import MainstemError, OffsetOutOfRange, Rejected
 
 _TO_THE_END = -1
 
@@ -43,6 +43,8 @@ async def _partition(
 
 
 async def _trim(broker: Broker, name: str, wanted: DeleteRecordsPartition) -> int:
+    if broker.topic(name).config.cleanup_policy == "compact":
+        raise Rejected("the cleanup policy of the topic is compact: its records cannot be deleted by offset")
     start, end = broker.streams.bounds(broker.streams.of(name, wanted.partition_index))
     offset = end if wanted.offset == _TO_THE_END else wanted.offset
     if not 0 <= offset <= end:

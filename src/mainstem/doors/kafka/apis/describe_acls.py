@@ -8,21 +8,22 @@ from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_acls.v3.response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kio.static.primitive import i8
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.service import AccessRule
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter
+from mainstem.doors.kafka.security.authorizer import NO_AUTHORIZER, RuleFilter, plain_rule
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    if call.context.access is None:
+    if not call.context.access.enforced:
         return _answer(NO_AUTHORIZER, [])
     try:
         wanted = RuleFilter.read(request)
     except ItemRefused as error:
         return _answer(outcome_of(error), [])
-    return _answer(DONE, [rule for rule in call.context.broker.security.access_rules if wanted.picks(rule)])
+    rules = (plain_rule(call.view, rule) for rule in call.context.broker.security.access_rules)
+    return _answer(DONE, [rule for rule in rules if rule is not None and wanted.picks(rule)])
 
 
 def _answer(outcome: ItemResult, rules: list[AccessRule]) -> DescribeAclsResponse:

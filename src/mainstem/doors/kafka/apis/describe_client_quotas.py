@@ -12,7 +12,7 @@ from kio.schema.describe_client_quotas.v1.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64
 
-from mainstem.broker.client_quotas import ClientQuota, QuotaEntity
+from mainstem.broker.rates import RateEntity, RateLimits
 from mainstem.doors.kafka.apis.bulk import ItemRefused, repeated
 from mainstem.doors.kafka.apis.quota_entities import CLIENT, check_type, parts_of
 from mainstem.doors.kafka.transport.api import Api, Call
@@ -29,7 +29,9 @@ async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeCl
             throttle_time=NO_THROTTLE, error_code=refused.code, error_message=str(refused), entries=None
         )
     found = [
-        _entry(quota) for quota in call.context.broker.client_quotas.all() if _picks(request, quota.entity)
+        _entry(quota)
+        for quota in call.context.broker.rates.all()
+        if parts_of(quota.entity) and _picks(request, quota.entity)
     ]
     return DescribeClientQuotasResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, entries=tuple(found)
@@ -51,21 +53,21 @@ def _check(components: tuple[ComponentData, ...]) -> None:
         raise ItemRefused(ErrorCode.invalid_request, "a filter asks twice for one type of entity")
 
 
-def _picks(request: DescribeClientQuotasRequest, entity: QuotaEntity) -> bool:
+def _picks(request: DescribeClientQuotasRequest, entity: RateEntity) -> bool:
     asked = {component.entity_type for component in request.components}
     if request.strict and asked != {kind for kind, _ in parts_of(entity)}:
         return False
     return all(_matches(component, entity) for component in request.components)
 
 
-def _matches(component: ComponentData, entity: QuotaEntity) -> bool:
+def _matches(component: ComponentData, entity: RateEntity) -> bool:
     name = entity.client if component.entity_type == CLIENT else entity.user
     if component.match_type == _EXACT:
         return bool(name) and name == component.match
     return name == "" if component.match_type == _DEFAULT else name is not None
 
 
-def _entry(quota: ClientQuota) -> EntryData:
+def _entry(quota: RateLimits) -> EntryData:
     return EntryData(
         entity=tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in parts_of(quota.entity)),
         values=tuple(ValueData(key=key, value=f64(value)) for key, value in quota.limits),

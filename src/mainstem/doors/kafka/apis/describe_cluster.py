@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from mainstem.doors.kafka.security.access import ResourceType
+from mainstem.broker.access.rules import ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE

@@ -22,6 +22,7 @@ import contextlib
 import io
 import struct
 from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8
 
 from mainstem import limits
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.configs import ConfigEntry
 from mainstem.broker.topics.service import TopicConfig
@@ -41,8 +43,8 @@ from mainstem.doors.kafka.apis.broker_configs import BrokerSetting, broker_setti
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.apis.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
 from mainstem.doors.kafka.apis.group_configs import GroupConfig, group_configs
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
+from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.versions import convert
@@ -69,7 +71,10 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
     )  # asked for twice is answered once, and cannot fill the memory
     out = [_NO_THROTTLE, write_count(len(resources), flexible)]
     failed = False
-    for number, resource in enumerate(resources, 1):
+    for number, sent_resource in enumerate(resources, 1):
+        sent, resource = sent_resource.resource_name, sent_resource
+        if call.view is not None:
+            resource = namespaces.qualified(call.view, call.context.broker.streams, replace(sent_resource))
         if number % limits.KAFKA_CHANGES_AT_ONCE == 0:
             await asyncio.sleep(0)  # there may be very many
         outcome, described = DONE, b""
@@ -81,9 +86,9 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
             outcome, described = outcome_of(error), write_count(0, flexible)
         out += (
             INT16.pack(outcome.code),
-            write_string(outcome.message, flexible),
+            write_string(outcome.message and call.text(outcome.message), flexible),
             _INT8.pack(resource.resource_type),
-            write_string(resource.resource_name, flexible),
+            write_string(sent, flexible),
             described,
             NO_TAGS if flexible else b"",
         )
@@ -101,12 +106,12 @@ class _ConfigFormat(NamedTuple):
 
 def _check_access(call: Call, resource: DescribeConfigsResource) -> None:
     if resource.resource_type == int(Resource.TOPIC):
-        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
+        if not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name):
             raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
     elif resource.resource_type == int(Resource.GROUP):
-        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
+        if not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name):
             raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
-    elif not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    elif not call.may_or_audit(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         raise ItemRefused(ErrorCode.cluster_authorization_failed, FORBIDDEN)
 
 
@@ -117,7 +122,7 @@ def _describe_resource(
     match resource.resource_type:
         case Resource.TOPIC:
             config = context.broker.topic(resource.resource_name).config
-            default = context.broker.options.default_config
+            default = context.broker.namespaces.default_config(resource.resource_name)
             return (
                 _topic_settings(config, default, form)
                 if not names

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
+from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup
-from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on

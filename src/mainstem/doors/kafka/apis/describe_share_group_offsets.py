@@ -18,10 +18,11 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
+from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.streams import find_stream
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
@@ -86,9 +87,9 @@ def _partition(
     try:
         if not may:
             raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
-        if topic is None or not 0 <= index < len(topic.streams):
+        stream = find_stream(topic, index)
+        if stream < 0:
             raise ItemRefused(ErrorCode.unknown_topic_or_partition, "there is no such partition")
-        stream = topic.streams[index]
         share = call.context.broker.shares.of_group(group).get(stream)
         if share is not None:
             first, end = call.context.broker.streams.bounds(stream)

@@ -20,21 +20,22 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from mainstem import limits
+from mainstem.broker.access.rules import ResourceType
+from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.streams import LEADER_EPOCH
 from mainstem.broker.topics.service import Topic
-from mainstem.doors.kafka.security.access import ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
-from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.operations import operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
+KAFKA_DESCRIBED_PARTITIONS_MAX = 2000  # in one page of DescribeTopicPartitions
+
 
 async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    room = max(1, min(request.response_partition_limit, limits.KAFKA_DESCRIBED_PARTITIONS_MAX))
+    room = max(1, min(request.response_partition_limit, KAFKA_DESCRIBED_PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
-    for name, topic in _from_cursor(call.context, request):
+    for name, topic in _from_cursor(call, request):
         first = _first_partition(request, name)
         if not room:
             next_cursor = Cursor(topic_name=TopicName(name), partition_index=i32(first))
@@ -54,13 +55,12 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
     )
 
 
-def _from_cursor(
-    context: KafkaContext, request: DescribeTopicPartitionsRequest
-) -> Iterator[tuple[str, Topic | None]]:
+def _from_cursor(call: Call, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, Topic | None]]:
     """The topics asked for, all if none is named, from the cursor's on."""
-    streams = context.broker.streams
+    streams = call.context.broker.streams
     names: set[str] = {topic.name for topic in request.topics}
-    names = names or {topic.name for topic in streams.topics()}
+    namespace = DEFAULT if call.view is None else call.view.namespace
+    names = names or {topic.name for topic in streams.topics() if topic.namespace == namespace}
     start = "" if request.cursor is None else request.cursor.topic_name
     for name in sorted(names):
         if name >= start:

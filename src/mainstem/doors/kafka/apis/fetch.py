@@ -39,18 +39,23 @@ Answer body:
 | · · preferred_read_replica     | i4         | 11+      |
 | · · records                    | bytes      |          |
 
-No fetch session is ever opened (session id 0), which clients take to mean: name every partition every time.
+A client that opens a fetch session (fetch_session.py) names all partitions once, and then those that change.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.doors.kafka.apis.fetch_poll import FetchPart, FetchPoll, FetchTopic
+from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.streams import find_stream
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.kafka.apis.fetch_poll import FetchLimits, FetchPart, FetchPoll
+from mainstem.doors.kafka.apis.fetch_session import FetchSession, SessionPoll
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call, FastApi, Part, Reply, RequestOrder
 from mainstem.doors.kafka.transport.wire import (
     INT32,
@@ -62,7 +67,7 @@ from mainstem.doors.kafka.transport.wire import (
     write_count,
     write_uvarint,
 )
-from mainstem.errors import MalformedRequest, invariant
+from mainstem.errors import MalformedRequest
 
 _FIRST, _LAST = 4, 18
 _FLEXIBLE_FROM = 12
@@ -85,84 +90,128 @@ _ABORTED = struct.Struct(">qq")
 _READ_COMMITTED = 1
 
 
+class _Request(NamedTuple):
+    wanted: FetchLimits
+    session: int
+    epoch: int  # -1: no session; 0: a new one; else the next request of a session
+    parts: list[FetchPart]
+    forgotten: list[tuple[bytes, int]]
+    rack: str
+
+
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    asked = bytes(body)
     before = call.memory
+    current = not isinstance(before, FetchPoll | FetchSession) or call.context.access.state == before.rules
     if isinstance(before, FetchPoll):
-        access = call.context.access
-        if (access is None or access.state == before.rules) and before.again(asked, reply):
+        asked = bytes(body)
+        if current and before.again(asked, reply):
             return
-        before.forget()
-        call.memory = None
-    poll = _parse(call, body)
-    if poll is None:
-        reply.send([_session_refused(call.version)], failed=True)
-    elif call.context.shared and poll.beyond():
-        reply.run(_fetch_behind_barrier(call, asked, reply))
+        _close(call)
+    request = _parse(call, body)
+    if request.epoch > 0:
+        code = _session_fault(before, request) if current else ErrorCode.fetch_session_id_not_found
+        if code:
+            if not current:
+                _close(call)
+            reply.send([_session_refused(call.version, code)], failed=True)
+            return
+    elif isinstance(before, FetchSession):
+        _close(call)  # it names every partition again
+    if call.context.shared and _beyond(call, request):
+        reply.run(_fetch_behind_barrier(call, bytes(body), reply))
     else:
-        poll.start(asked, reply)
+        _start(call, request, bytes(body), reply)
+
+
+def _close(call: Call) -> None:
+    if call.memory is not None:
+        call.memory.forget()
+        call.memory = None
 
 
 async def _fetch_behind_barrier(call: Call, asked: bytes, reply: Reply) -> None:
     """What is not known here may be known to another broker: catch up before saying that there is no such thing."""
     await call.context.broker.barrier()
-    poll = _parse(call, memoryview(asked))
-    invariant(poll is not None, "a request that was parsed once is parsed the same way again")
-    poll.start(asked, reply)  # type: ignore[union-attr]  # just checked
+    _start(call, _parse(call, memoryview(asked)), asked, reply)
 
 
-def _parse(call: Call, body: memoryview) -> FetchPoll | None:
-    """None: the client goes on with a session that is not known here."""
-    context, version = call.context, call.version
+def _start(call: Call, request: _Request, asked: bytes, reply: Reply) -> None:
+    version = call.version
+    session = call.memory if request.epoch > 0 else None
+    if isinstance(session, FetchSession):
+        session.change(request.parts, request.forgotten)
+        session.poll(call, request.wanted, partial(_answer, version)).start(asked, reply)
+        return
+    rack = request.rack
+    near = bool(rack and rack != call.context.rack and call.context.peers.near(rack))
+    if near:
+        for part in (part for part in request.parts if not part.code):
+            part.elsewhere = call.context.peers.leader(part.stream, rack)
+    if request.epoch == 0 and not near:
+        opened = FetchSession.open(call, request.parts, partial(_find, call, version))
+        if opened is not None:
+            call.memory = opened
+            opened.poll(call, request.wanted, partial(_answer, version)).start(asked, reply)
+            return
+    FetchPoll(call, request.parts, partial(_answer, version), request.wanted).start(asked, reply)
+
+
+def _session_fault(session: object, request: _Request) -> int:
+    if not isinstance(session, FetchSession) or session.id != request.session:
+        return ErrorCode.fetch_session_id_not_found
+    return 0 if session.next_epoch(request.epoch) else ErrorCode.invalid_fetch_session_epoch
+
+
+def _beyond(call: Call, request: _Request) -> bool:
+    """Whether it asks for partitions or offsets that are not known here."""
+    streams = call.context.broker.streams
+    return any(part.code or part.offset > streams.known_end(part.stream) for part in request.parts)
+
+
+def _parse(call: Call, body: memoryview) -> _Request:
+    version = call.version
     flexible = version >= _FLEXIBLE_FROM
-    epoch = -1
+    session, epoch = 0, -1
     if version >= 15:
-        wait, least, most, isolation, _, epoch = _HEAD_15.unpack_from(body)
+        wait, least, most, isolation, session, epoch = _HEAD_15.unpack_from(body)
         at = _HEAD_15.size
     elif version >= 7:
-        wait, least, most, isolation, _, epoch = _HEAD_7.unpack_from(body)
+        wait, least, most, isolation, session, epoch = _HEAD_7.unpack_from(body)
         at = _HEAD_7.size
     else:
         wait, least, most, isolation = _HEAD_4.unpack_from(body)
         at = _HEAD_4.size
     topics, at = count(body, at, flexible)
-    found: list[FetchTopic] = []
+    parts: list[FetchPart] = []
     for _ in range(topics):
-        at = _parse_topic(call, version, body, at, found)
-    rack = _parse_rest(version, body, at)
-    if epoch > 0:
-        return None
-    if rack and rack != context.rack and context.peers.near(rack):
-        for part in (part for topic in found for part in topic.parts if not part.code):
-            part.elsewhere = context.peers.leader(part.stream, rack)
-    return FetchPoll(
-        call,
-        found,
-        lambda poll: _answer(version, poll),
-        max_wait_ms=wait,
-        min_bytes=least,
-        max_bytes=most,
-        committed_only=isolation == _READ_COMMITTED,
-    )
+        at = _parse_topic(call, version, body, at, parts)
+    forgotten, rack = _parse_rest(version, body, at)
+    wanted = FetchLimits(wait, least, most, isolation == _READ_COMMITTED)
+    return _Request(wanted, session, epoch, parts, forgotten, rack)
 
 
-def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: list[FetchTopic]) -> int:
-    flexible = version >= _FLEXIBLE_FROM
-    begin = at
+def _find(call: Call, version: int, key: bytes) -> tuple[Topic | None, int]:
+    """A topic that the client may read, and the code for a partition that is not there."""
     if version >= _TOPIC_IDS_FROM:
-        id, at = topic_id(body, at)
-        topic = call.context.broker.streams.get_by_id(id)
-        name = None if topic is None else topic.name
+        topic = call.topic_of_id(key)
+        name = None if topic is None else topic.full_name
         unknown = ErrorCode.unknown_topic_id
     else:
-        name, at = string(body, at, flexible)
-        topic = call.context.broker.streams.get(name or "")
+        name = call.full_name(string(memoryview(key), 0, version >= _FLEXIBLE_FROM)[0] or "")
+        topic = call.context.broker.streams.get(name)
         unknown = ErrorCode.unknown_topic_or_partition
-    if name is not None and not call.may(Operation.READ, ResourceType.TOPIC, name):
-        topic, unknown = None, ErrorCode.topic_authorization_failed
-    streams = topic.streams if topic is not None else ()
-    parts: list[FetchPart] = []
-    found.append(FetchTopic(bytes(body[begin:at]), parts))
+    if name is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, name):
+        return None, ErrorCode.topic_authorization_failed
+    return topic, unknown if topic is None else ErrorCode.unknown_topic_or_partition
+
+
+def _parse_topic(call: Call, version: int, body: memoryview, at: int, parts: list[FetchPart]) -> int:
+    flexible = version >= _FLEXIBLE_FROM
+    begin = at
+    at = (topic_id(body, at) if version >= _TOPIC_IDS_FROM else string(body, at, flexible))[1]
+    key = bytes(body[begin:at])
+    topic, unknown = _find(call, version, key)
+    namespace = "default" if topic is None else topic.namespace
     partitions, at = count(body, at, flexible)
     for _ in range(partitions):
         epoch = -1
@@ -178,24 +227,30 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, found: lis
         else:
             index, offset, most = _PART_4.unpack_from(body, at)
             at += _PART_4.size
-        part = FetchPart(index, streams[index] if 0 <= index < len(streams) else -1, offset, most)
+        part = FetchPart(key, namespace, index, find_stream(topic, index), offset, most)
         if part.stream < 0:
-            part.code = unknown if topic is None else ErrorCode.unknown_topic_or_partition
+            part.code = unknown
         elif epoch not in (LEADER_EPOCH, UNKNOWN_EPOCH):
             part.code = wrong_epoch(epoch)
         parts.append(part)
     return skip_tags(body, at) if flexible else at
 
 
-def _parse_rest(version: int, body: memoryview, at: int) -> str:
-    """Where the client says it is. Reads over what is of no use here, and sees that the body goes that far."""
+def _parse_rest(version: int, body: memoryview, at: int) -> tuple[list[tuple[bytes, int]], str]:
+    """The partitions that leave the session, and the client's rack. Checks that the body goes that far."""
     flexible = version >= _FLEXIBLE_FROM
     rack: str | None = None
+    gone: list[tuple[bytes, int]] = []
     if version >= 7:
         forgotten, at = count(body, at, flexible)
         for _ in range(forgotten):
+            begin = at
             _, at = topic_id(body, at) if version >= _TOPIC_IDS_FROM else string(body, at, flexible)
+            key = bytes(body[begin:at])
             partitions, at = count(body, at, flexible)
+            if at + 4 * partitions > len(body):
+                break
+            gone += ((key, index) for (index,) in INT32.iter_unpack(body[at : at + 4 * partitions]))
             at += 4 * partitions
             if flexible:
                 at = skip_tags(body, at)
@@ -205,12 +260,12 @@ def _parse_rest(version: int, body: memoryview, at: int) -> str:
         at = skip_tags(body, at)
     if at > len(body):
         raise MalformedRequest(f"a Fetch request of {len(body)} bytes ends at byte {at}")
-    return rack or ""
+    return gone, rack or ""
 
 
-def _session_refused(version: int) -> bytes:
+def _session_refused(version: int, code: int) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
-    head = _THROTTLE_AND_SESSION.pack(0, ErrorCode.fetch_session_id_not_found, 0)
+    head = _THROTTLE_AND_SESSION.pack(0, code, 0)
     return head + write_count(0, flexible) + (NO_TAGS if flexible else b"")
 
 
@@ -218,13 +273,17 @@ def _answer(version: int, poll: FetchPoll) -> list[Part]:
     """The body as buffers: what is small joined, the batches as they are."""
     flexible = version >= _FLEXIBLE_FROM
     out: list[Part] = []
+    session = poll.session.id if isinstance(poll, SessionPoll) else 0
     small: list[bytes] = [
-        _THROTTLE_AND_SESSION.pack(poll.throttle_ms, 0, 0) if version >= 7 else INT32.pack(poll.throttle_ms)
+        _THROTTLE_AND_SESSION.pack(poll.throttle_ms, 0, session)
+        if version >= 7
+        else INT32.pack(poll.throttle_ms)
     ]
-    small.append(write_count(len(poll.topics), flexible))
-    for topic in poll.topics:
-        small += (topic.key, write_count(len(topic.parts), flexible))
-        for part in topic.parts:
+    topics = _by_topic(poll.parts)
+    small.append(write_count(len(topics), flexible))
+    for parts in topics:
+        small += (parts[0].key, write_count(len(parts), flexible))
+        for part in parts:
             _write_part(small, version, part)
             if part.size:
                 out.append(b"".join(small))
@@ -239,6 +298,17 @@ def _answer(version: int, poll: FetchPoll) -> list[Part]:
     if small:
         out.append(b"".join(small))
     return out
+
+
+def _by_topic(parts: list[FetchPart]) -> list[list[FetchPart]]:
+    """Neighbours of one topic together: the order stays that of the request."""
+    topics: list[list[FetchPart]] = []
+    for part in parts:
+        if topics and topics[-1][0].key == part.key:
+            topics[-1].append(part)
+        else:
+            topics.append([part])
+    return topics
 
 
 def _write_part(small: list[bytes], version: int, part: FetchPart) -> None:

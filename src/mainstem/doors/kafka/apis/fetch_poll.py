@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from mainstem import limits
-from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.rates import CONSUMER_BYTE_RATE, RateLimiter
 from mainstem.broker.streams import ReadChunk
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
-from mainstem.records.header import walk
+from mainstem.records.header import record_count, walk
 
 
 class FetchPart:
@@ -31,7 +32,9 @@ class FetchPart:
         "end",
         "full",
         "index",
+        "key",
         "max_bytes",
+        "namespace",
         "offset",
         "size",
         "stable_end",
@@ -40,30 +43,39 @@ class FetchPart:
         "stream",
     )
 
-    def __init__(self, index: int, stream: int, offset: int, max_bytes: int) -> None:
+    def __init__(
+        self, key: bytes, namespace: str, index: int, stream: int, offset: int, max_bytes: int
+    ) -> None:
+        self.key = key  # name or id of the topic, as the answer repeats it
+        self.namespace = namespace
         self.index = index
         self.stream = stream
         self.offset = offset
         self.max_bytes = max_bytes
-        self.at = offset  # where gathering goes on
+        self.code = 0
+        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing was found yet."""
+        self.at = self.offset  # where gathering goes on
         self.batches: list[memoryview] = []
         self.size = 0
         self.full = False  # what follows has to go into another answer
         self.stored_from = -1  # from where on its batches are as they were written, markers among them
-        self.code = 0
-        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
         self.start = -1
         self.end = -1
         self.stable_end = -1
         self.aborted: Sequence[tuple[int, int]] | None = None
 
 
-class FetchTopic:
-    __slots__ = ("key", "parts")
+class FetchLimits(NamedTuple):
+    """How much a client wants at once, and how long it waits for that."""
 
-    def __init__(self, key: bytes, parts: list[FetchPart]) -> None:
-        self.key = key  # name or id as the answer repeats it
-        self.parts = parts
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    committed_only: bool
 
 
 class FetchPoll:
@@ -73,29 +85,23 @@ class FetchPoll:
     def __init__(
         self,
         call: Call,
-        topics: list[FetchTopic],
+        parts: list[FetchPart],
         write: Callable[[FetchPoll], list[Part]],
-        *,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        committed_only: bool,
+        wanted: FetchLimits,
     ) -> None:
-        self.topics = topics
-        access = call.context.access
+        self.parts = parts  # in the order of the request
         self.throttle_ms = 0  # that the answer names
-        self.rules = 0 if access is None else access.state  # by which the client may read all this
+        self.rules = call.context.access.state  # by which the client may read all this
         self._call = call
         self._streams = call.context.broker.streams
         self._write = write
-        self._max_wait_s = min(max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
-        self._max_bytes = min(max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
-        meter = call.meter(CONSUMER_BYTE_RATE)
-        if meter is not None:  # an answer that takes hours to pay for would silence the client
-            self._max_bytes = min(self._max_bytes, meter.burst)
-        self._min_bytes = min(min_bytes, self._max_bytes)
-        self._committed_only = committed_only
-        self._parts = _rotated(call.context, [part for topic in topics for part in topic.parts])
+        self._max_wait_s = min(wanted.max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
+        self._max_bytes = min(wanted.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        self._rates = call.context.broker.rates.stored
+        self._limiters: dict[str, RateLimiter] = {}  # by namespace, of the request that is served
+        self._min_bytes = min(wanted.min_bytes, self._max_bytes)
+        self._committed_only = wanted.committed_only
+        self._parts = _rotated(call.context, parts)
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self._asked = b""
@@ -107,25 +113,20 @@ class FetchPoll:
         self._news = False
         self._late = self._max_wait_s <= 0
 
-    def beyond(self) -> bool:
-        """Whether it asks for partitions or offsets that are not known here."""
-        return any(part.code or part.offset > self._known_end(part) for part in self._parts)
-
-    def _known_end(self, part: FetchPart) -> int:
-        try:
-            return self._streams.bounds(part.stream)[1]
-        except MainstemError:
-            return -1
-
     def start(self, asked: bytes, reply: Reply) -> None:
         """`asked` is the request's body, by which it is known again."""
         self._asked = asked
         self._reply = reply
-        self._poll()
+        if self._rates.active and self._in_debt(reply):
+            self._answer()
+        else:
+            self._poll()
 
     def again(self, asked: bytes, reply: Reply) -> bool:
         """Serve the same request once more. False: it is another one, or too much has happened."""
         if self._empty is None or self._reply is not None or asked != self._asked:
+            return False
+        if self._rates.active and (self._in_debt(reply) or self._limiters):
             return False
         self._reply = reply
         self._late = False
@@ -143,6 +144,34 @@ class FetchPoll:
         if self._watched is not None:
             self._streams.unwatch(self._watched, self)
             self._watched = None
+
+    def _in_debt(self, reply: Reply) -> bool:
+        """Find what limits the client. True: earlier answers are not paid for, so this one has no records."""
+        group = self._call.context.group_names.group_of(self._call, reply.connection)
+        for namespace in self._namespaces():
+            limiter = self._call.consuming(namespace, group)
+            if limiter is not None:
+                self._limiters[namespace] = limiter
+        for limiter in self._limiters.values():
+            # An answer that takes hours to pay for would silence the client.
+            self._max_bytes = min(self._max_bytes, limiter.burst_bytes)
+            self.throttle_ms = max(self.throttle_ms, limiter.debt_ms())
+        self._min_bytes = min(self._min_bytes, self._max_bytes)
+        return self.throttle_ms > 0
+
+    def _namespaces(self) -> set[str]:
+        return {part.namespace for part in self._parts}
+
+    def _pay(self) -> int:
+        """Count what the answer holds. Returns for how long the client is throttled."""
+        held_ms = self.throttle_ms
+        for namespace, limiter in self._limiters.items():
+            served = [part for part in self._parts if part.size and part.namespace == namespace]
+            if served:
+                slices = (slice for part in served for slice in part.batches)
+                records = sum(map(record_count, slices)) if limiter.counts_records else 0
+                held_ms = max(held_ms, limiter.take(sum(part.size for part in served), records))
+        return held_ms
 
     # Gathering
 
@@ -272,11 +301,14 @@ class FetchPoll:
         if self._is_complete():
             self._answer()
         elif self._watched is None:
-            self._watched = [part.stream for part in self._parts]
-            self._streams.watch(self._watched, self)
+            self._watch()
             self._wait()
         elif self._timer is None:
             self._wait()
+
+    def _watch(self) -> None:
+        self._watched = [part.stream for part in self._parts]
+        self._streams.watch(self._watched, self)
 
     def _wait(self) -> None:
         self._timer = self._loop.call_later(self._max_wait_s, self._hurry)
@@ -319,15 +351,18 @@ class FetchPoll:
         for part in self._parts:
             self._bound(part)
         failed = any(part.code for part in self._parts)
-        if self._total:
-            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._total, reply)
+        if self._limiters:
+            self.throttle_ms = self._call.throttle(CONSUMER_BYTE_RATE, self._pay(), reply)
         answer = self._write(self)
-        if self._total or failed or not self._watched:
+        self._answered(answer, failed=failed)
+        reply.send(answer, failed=failed)
+
+    def _answered(self, answer: list[Part], *, failed: bool) -> None:
+        if self._total or failed or not self._watched or self._limiters:
             self.forget()
         else:
             self._empty = answer
             self._call.memory = self
-        reply.send(answer, failed=failed)
 
     def _bound(self, part: FetchPart) -> None:
         if part.stream < 0:

@@ -60,7 +60,8 @@ async def _edit_group(context: KafkaContext, resource: AlterConfigsResource, *, 
 def _edited(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:
     check_once(entry.name for entry in resource.configs)
     edits = [_edit(entry) for entry in resource.configs]
-    return configs.edited(config, edits, context.broker.options.default_config)
+    default = context.broker.namespaces.default_config(resource.resource_name)
+    return configs.edited(config, edits, default)
 
 
 def _edit(entry: AlterableConfig) -> ConfigEdit:

@@ -24,6 +24,7 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
     if code is ErrorCode.none:
         try:
             producer, epoch = await _initialise(call, request)
+            call.context.broker.producer_owners.note(producer, call.principal)
         except MainstemError as error:
             code = producer_code_of(error, fenced=call.version >= _FENCED_FROM)
     return InitProducerIdResponse(

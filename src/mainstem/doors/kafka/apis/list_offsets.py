@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kio.schema.list_offsets.v10.request import ListOffsetsPartition, ListOffsetsRequest
-from kio.schema.list_offsets.v10.response import (
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+from kio.schema.list_offsets.v11.response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -23,6 +23,7 @@ _EARLIEST = -2
 _OF_THE_LATEST_TIME = -3
 _EARLIEST_LOCAL = -4  # all of a stream counts as local
 _LATEST_TIERED = -5  # nothing counts as moved to another tier
+_EARLIEST_PENDING_UPLOAD = -6  # nothing waits for an upload
 _READ_COMMITTED = 1
 
 
@@ -66,7 +67,7 @@ async def _place(streams: StreamService, stream: int, time: int, committed_only:
         return end, -1
     if time in (_EARLIEST, _EARLIEST_LOCAL):
         return start, -1
-    if time == _LATEST_TIERED:
+    if time in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return -1, -1
     if time == _OF_THE_LATEST_TIME:
         found = await streams.of_latest_time(stream)
@@ -77,4 +78,4 @@ async def _place(streams: StreamService, stream: int, time: int, committed_only:
     return found if found is not None and found[0] < end else (-1, -1)
 
 
-API = Api(2, 1, 10, handle)
+API = Api(2, 1, 11, handle)

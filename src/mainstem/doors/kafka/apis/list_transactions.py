@@ -8,6 +8,7 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 from kio.schema.types import ProducerId, TransactionalId
 
 from mainstem.broker.groups.subscription import matching
+from mainstem.broker.namespaces import split_id
 from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.kafka.apis.transaction_states import KNOWN_STATES, STATES
 from mainstem.doors.kafka.transport.api import Api, Call
@@ -22,10 +23,10 @@ async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactio
     code = ErrorCode.none
     if request.transactional_id_pattern:
         try:
-            named = matching(request.transactional_id_pattern, (info.id for info in found))
+            named = matching(request.transactional_id_pattern, (split_id(info.id)[1] for info in found))
         except InvalidRegex as error:
             code, named = code_of(error), frozenset()
-        found = [info for info in found if info.id in named]
+        found = [info for info in found if split_id(info.id)[1] in named]
     states = tuple(
         TransactionState(
             transactional_id=TransactionalId(info.id),

@@ -11,8 +11,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from mainstem.broker.append import Placed
-from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.errors import produce_code_of
 from mainstem.doors.kafka.transport.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
@@ -45,9 +45,10 @@ class LoneBatches:
         "_flexible",
         "_head",
         "_joins",
-        "_quotas",
+        "_rates",
         "_read",
         "_records_at",
+        "_rights",
         "_rules",
         "_size_min",
         "_stamped",
@@ -66,6 +67,7 @@ class LoneBatches:
         flexible: bool,
         answer: tuple[bytes, bytes],
         joins: str | None,
+        rights: ProducerRights | None,
         abortable: bool,
     ) -> None:
         """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
@@ -79,9 +81,9 @@ class LoneBatches:
         broker = call.context.broker
         self._appends = broker.appends
         self._topics = broker.streams
-        self._quotas = broker.client_quotas
+        self._rates = broker.rates.stored
         self._access = call.context.access
-        self._rules = 0 if self._access is None else self._access.state
+        self._rules = self._access.state
         self._topic = topic
         self._stamped = topic.config.timestamp_type == "LogAppendTime"
         self._api = _API.pack(_PRODUCE, call.version)
@@ -99,6 +101,7 @@ class LoneBatches:
         self._answer = whole.pack
         self._answer_length = whole.size - 4  # which does not count itself
         self._joins = joins
+        self._rights = rights
         self._abortable = abortable
 
     def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
@@ -111,8 +114,8 @@ class LoneBatches:
             beginning != self._beginning
             or api != self._api
             or self._topics.get(topic.name) is not topic
-            or (self._quotas.held and self._metered())
-            or (self._access is not None and self._access.state != self._rules)
+            or (self._rates.active and self._limited())
+            or self._access.state != self._rules
             or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
         ):
             return False
@@ -122,7 +125,9 @@ class LoneBatches:
         request = LoneReply(connection, route, correlation, len(frame), self, index)
         connection.enqueue(request)
         try:
-            facts = self._appends.batches(topic, index, kept(frame, first, end), request, self._joins)
+            facts = self._appends.batches(
+                topic, index, kept(frame, first, end), request, self._joins, rights=self._rights
+            )
         except MainstemError as error:
             request.set_exception(error)
             return True
@@ -130,9 +135,9 @@ class LoneBatches:
             request.append_time = facts.max_timestamp
         return True
 
-    def _metered(self) -> bool:
+    def _limited(self) -> bool:
         call = self._call
-        return call.meter(PRODUCER_BYTE_RATE) is not None or call.meter(REQUEST_PERCENTAGE) is not None
+        return call.producing(self._topic.namespace) is not None or call.request_meter() is not None
 
     def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
         """With its length and header."""
@@ -145,7 +150,7 @@ class LoneBatches:
         # The tail: no record errors, then a null message, then the rest.
         none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
         failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
-        body = self._head + failure + none + write_string(str(error), self._flexible) + rest
+        body = self._head + failure + none + write_string(self._call.text(str(error)), self._flexible) + rest
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 

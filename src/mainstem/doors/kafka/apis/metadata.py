@@ -36,11 +36,12 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.apis.messages import read_as_sent
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.errors import code_of
@@ -59,7 +60,7 @@ _NO_ID = bytes(UUID_BYTES)
 
 @dataclass(slots=True)
 class _RequestedTopics:
-    names: list[str] | None  # None: every topic
+    names: list[str] | None  # full names; None: every topic of the namespace
     ids: list[bytes]
     may_create: bool
     topic_operations: bool  # what may be done to each is wanted too
@@ -69,11 +70,14 @@ class _RequestedTopics:
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
     asked = key = bytes(body)
-    if context.access is not None:  # the answer is for this client only
-        key = b"\0".join((asked, call.principal.encode(), call.host.encode()))
+    if call.restricted:  # the answer is for this client only
+        who = f"{call.principal.name}\0{call.principal.key_id}\0{call.host}"
+        key = b"\0".join((asked, who.encode()))
+    if call.view is not None:
+        key = b"\0".join((key, call.view.namespace.encode()))
     answer = context.metadata_answers.get(_state(call), call.version, key)
     if answer is None:
-        wanted = _parse(call.version, asked)
+        wanted = _parse(call, asked)
         missing = _to_create(call, wanted)
         if missing:
             reply.run(_create_and_answer(call, wanted, missing, reply))
@@ -123,11 +127,11 @@ async def _answer_in_steps(call: Call, wanted: _RequestedTopics, refused: dict[s
 def _state(call: Call) -> int:
     """Equal as long as the answer to this client is the same."""
     context = call.context
-    state = context.broker.streams.topics_state ^ context.peers.state
-    return state if context.access is None else state ^ context.access.state
+    return context.broker.streams.topics_state ^ context.peers.state ^ context.access.state
 
 
-def _parse(version: int, body: bytes) -> _RequestedTopics:
+def _parse(call: Call, body: bytes) -> _RequestedTopics:
+    version = call.version
     request = read_as_sent(_KEY, version, body)
     may_create = getattr(request, "allow_auto_topic_creation", True)
     operations = (
@@ -144,7 +148,7 @@ def _parse(version: int, body: bytes) -> _RequestedTopics:
         if id is not None:  # whatever name stands beside it: the Java client sends an empty one
             ids.append(id.bytes)
         elif topic.name is not None:
-            names.append(topic.name)
+            names.append(call.full_name(topic.name))
     return _RequestedTopics(names, ids, may_create, *operations)
 
 
@@ -247,26 +251,35 @@ def _each_topic(
     """Each topic, and the numbers of partitions that were just described."""
     streams = call.context.broker.streams
     if wanted.names is None:
+        namespace = DEFAULT if call.view is None else call.view.namespace
         for topic in streams.topics():
-            if _visible(call, topic.name):
+            if topic.namespace == namespace and _visible(call, topic.name):
                 yield from _topic(call, topic, wanted)
+            else:
+                yield 0
         return
     for name in dict.fromkeys(wanted.names):
         found = streams.get(name)
-        if not _visible(call, name):
-            yield _no_topic(call.version, ErrorCode.topic_authorization_failed, name, _NO_ID)
+        if not call.may_or_audit(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            shown = _shown(call, name)
+            yield _no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID)
         elif found is not None:
             yield from _topic(call, found, wanted)
         else:
             code = _missing(call, wanted, name, refused.get(name))
-            yield _no_topic(call.version, code, name, _NO_ID)
+            yield _no_topic(call.version, code, _shown(call, name), _NO_ID)
     for id in dict.fromkeys(wanted.ids):
-        found = streams.get_by_id(id)
+        found = call.topic_of_id(id)
         if found is not None and _visible(call, found.name):
             yield from _topic(call, found, wanted)
         else:
             code = ErrorCode.unknown_topic_id if found is None else ErrorCode.topic_authorization_failed
             yield _no_topic(call.version, code, None, id)
+
+
+def _shown(call: Call, full_name: str) -> str:
+    """The name as the client sent it."""
+    return full_name if call.view is None else call.view.plain_topic(full_name) or full_name
 
 
 def _missing(call: Call, wanted: _RequestedTopics, name: str, error: MainstemError | None) -> ErrorCode:
@@ -290,7 +303,8 @@ def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> Iterator[bytes
         partitions += some
         yield len(some)
     operations = operations_on(call, ResourceType.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
-    yield _write_topic(call.version, 0, topic.name, topic.topic_id, partitions, operations)
+    name = call.plain_name(topic)
+    yield _write_topic(call.version, 0, name, topic.topic_id, partitions, operations)
 
 
 def _write_topic(

@@ -28,7 +28,6 @@ from kio.static.primitive import i32, i64
 
 from mainstem.broker.groups.offsets import Cursor
 from mainstem.broker.groups.service import Groups
-from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.apis.topic_ids import id_of, name_of
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
@@ -156,17 +155,10 @@ def _committed(
     return OffsetFetchResponsePartitions(
         partition_index=i32(number),
         committed_offset=i64(-1 if cursor is None else cursor.offset),
-        committed_leader_epoch=i32(_epoch(cursor)),
+        committed_leader_epoch=i32(-1 if cursor is None else cursor.leader_epoch),
         metadata="" if cursor is None else cursor.metadata,
         error_code=code,
     )
-
-
-def _epoch(cursor: Cursor | None) -> int:
-    """Of the last record read. Offsets that were copied from another cluster bring that one's along: a Java client that
-    believed in it would take all that is said here for old news, and wait for ever."""
-    known = cursor is not None and cursor.leader_epoch == LEADER_EPOCH
-    return LEADER_EPOCH if known else -1
 
 
 def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:

@@ -37,15 +37,13 @@ import struct
 
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.append import Placed
-from mainstem.broker.broker import Broker
-from mainstem.broker.client_quotas import PRODUCER_BYTE_RATE
-from mainstem.broker.streams import StreamService
+from mainstem.broker.rates import PRODUCER_BYTE_RATE
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of
@@ -62,8 +60,11 @@ from mainstem.doors.kafka.transport.wire import (
     write_string,
 )
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
-from mainstem.records.header import Slice
+from mainstem.records.header import Slice, record_count
 
+KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
+
+_DEFAULT = "default"  # the namespace of topics that are not there
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
@@ -127,11 +128,12 @@ class _TopicParts:
         self.parts: list[_PartitionProduce] = []
         self.parts_at = 0  # where they stand in the request
 
-    def find(self, streams: StreamService) -> None:
+    def find(self, call: Call) -> None:
+        streams = call.context.broker.streams
         if self.topic_id is None:
             self.topic = streams.get(self.name or "")
         else:
-            self.topic = streams.get_by_id(self.topic_id)
+            self.topic = call.topic_of_id(self.topic_id)
 
     def fail(self, code: int, message: str) -> None:
         for part in self.parts:
@@ -145,8 +147,10 @@ class _Produce:
         "_abortable",
         "_acks",
         "_broker",
+        "_call",
         "_joins",
         "_reply",
+        "_rights",
         "_throttle_ms",
         "_topics",
         "_unsettled",
@@ -155,37 +159,43 @@ class _Produce:
 
     def __init__(
         self,
-        broker: Broker,
-        version: int,
+        call: Call,
         transactional_id: str | None,
         acks: int,
         topics: list[_TopicParts],
         reply: Reply,
-        throttle_ms: int,
+        rights: ProducerRights | None,
     ) -> None:
-        self._broker = broker
-        self._version = version
+        self._call = call
+        self._broker = call.context.broker
+        self._rights = rights
+        self._version = version = call.version
         self._abortable = transactional_id is not None and version >= _ABORTABLE_FROM
         self._joins = transactional_id if version >= _JOINS_FROM else None
         self._acks = acks
         self._topics = topics
         self._reply = reply
-        self._throttle_ms = throttle_ms
+        self._throttle_ms = 0
         self._unsettled = 1  # partitions not settled, and one more until all are placed
 
     def refuse(self, code: int, message: str) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for topic in self._topics:
             topic.fail(code, message)
         self._settled()
 
     def place(self) -> None:
+        if self._broker.rates.stored.active:
+            self._throttle()
         for wanted in self._topics:
             topic = wanted.topic
             if wanted.forbidden:
                 wanted.fail(ErrorCode.topic_authorization_failed, FORBIDDEN)
                 continue
             if topic is None:
-                wanted.fail(*_missing(wanted))
+                code, message = _missing(wanted)
+                wanted.fail(code, self._call.text(message))
                 continue
             for part in wanted.parts:
                 self._place(topic, part)
@@ -197,15 +207,29 @@ class _Produce:
         try:
             if records is None:
                 raise InvalidBatch("there are no records")
-            facts = self._broker.appends.batches(topic, part.index, records, part, self._joins)
+            facts = self._broker.appends.batches(
+                topic, part.index, records, part, self._joins, rights=self._rights
+            )
         except MainstemError as error:
             part.work = None
-            part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+            part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
             part.append_time = facts.max_timestamp
         self._unsettled += 1
+
+    def _throttle(self) -> None:
+        """Count what the client sends, placed or not, against the rates of its topics' namespaces."""
+        held_ms = 0
+        for wanted in self._topics:
+            limiter = self._call.producing(_DEFAULT if wanted.topic is None else wanted.topic.namespace)
+            if limiter is None:
+                continue
+            slices = [part.records for part in wanted.parts if part.records is not None]
+            records = sum(map(record_count, slices)) if limiter.counts_records else 0
+            held_ms = max(held_ms, limiter.take(sum(map(len, slices)), records))
+        self._throttle_ms = self._call.throttle(PRODUCER_BYTE_RATE, held_ms, self._reply)
 
     def placed(self, part: _PartitionProduce, placed: Placed) -> None:
         # An idempotent retry is answered like the original: the client learns where its records are.
@@ -219,7 +243,7 @@ class _Produce:
 
     def refused(self, part: _PartitionProduce, error: BaseException) -> None:
         """Whatever became of it, the client is told."""
-        part.fail(produce_code_of(error, abortable=self._abortable), str(error))
+        part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
         self._settled()
 
     def _settled(self) -> None:
@@ -271,21 +295,26 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    access = call.context.access
-    metered = call.meter(PRODUCER_BYTE_RATE) is not None
+    restricted = call.restricted
     transactional_id, acks, topics = _parse(call.version, body)
-    streams = call.context.broker.streams
+    if transactional_id is not None:
+        transactional_id = call.stored_id(transactional_id)
+    if call.view is not None:
+        for topic in topics:
+            topic.name = None if topic.name is None else call.view.topic(topic.name)
     missing = False
     for topic in topics:
-        topic.find(streams)
-        if access is not None:
+        topic.find(call)
+        if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    throttle_ms = call.throttle(PRODUCER_BYTE_RATE, len(body), reply) if metered else 0
-    work = _Produce(call.context.broker, call.version, transactional_id, acks, topics, reply, throttle_ms)
+    # Without rules all clients are the same to the broker, and so are their producers.
+    broker = call.context.broker
+    rights = broker.producer_rights(call.principal, call.host, transactional_id) if restricted else None
+    work = _Produce(call, transactional_id, acks, topics, reply, rights)
     if acks not in (-1, 0, 1):
         work.refuse(ErrorCode.invalid_required_acks, f"acks is {acks}: it is -1 (all), 0 or 1")
-    elif transactional_id is not None and not call.may(
+    elif transactional_id is not None and not call.may_or_audit(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
@@ -293,14 +322,18 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         reply.hold_others()  # what comes later for the same topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
-        alike = _lone_batch_matcher(call, body, transactional_id, topics) if acks else None
+        alike = _lone_batch_matcher(call, body, transactional_id, topics, rights) if acks else None
         if alike is not None:
             reply.expect(alike)
         work.place()
 
 
 def _lone_batch_matcher(
-    call: Call, body: memoryview, transactional_id: str | None, topics: list[_TopicParts]
+    call: Call,
+    body: memoryview,
+    transactional_id: str | None,
+    topics: list[_TopicParts],
+    rights: ProducerRights | None,
 ) -> LoneBatches | None:
     """What to expect of the requests to come, if this one is a lone batch."""
     version = call.version
@@ -326,6 +359,7 @@ def _lone_batch_matcher(
         flexible=flexible,
         answer=answer,
         joins=transactional_id if version >= _JOINS_FROM else None,
+        rights=rights,
         abortable=transactional_id is not None and version >= _ABORTABLE_FROM,
     )
 
@@ -338,17 +372,19 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
     wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
+    if wanted.forbidden:
+        call.denied(Operation.WRITE.name, ResourceType.TOPIC, name)
 
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
     missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
     await call.context.broker.barrier()  # another broker may have made them a moment ago
     for topic in missing:
-        topic.find(call.context.broker.streams)
+        topic.find(call)
     if call.context.auto_create:
         await create_missing(call.context, [t.name for t in missing if t.topic is None and t.name])
     for topic in missing:
-        topic.find(call.context.broker.streams)
+        topic.find(call)
     work.place()
 
 
@@ -366,7 +402,7 @@ def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_Topic
     for _ in range(topics):
         at = _parse_topic(version, flexible, body, at, found)
         partitions += len(found[-1].parts)
-        if max(partitions, len(found)) > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+        if max(partitions, len(found)) > KAFKA_PARTITIONS_PER_REQUEST_MAX:
             raise MalformedRequest("a Produce request names too many partitions")
     if flexible:
         at = skip_tags(body, at)
@@ -385,7 +421,7 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
         topic = _TopicParts(bytes(body[begin:at]), name or "", None)
     found.append(topic)
     partitions, at = count(body, at, flexible)
-    if partitions > limits.KAFKA_PARTITIONS_PER_REQUEST_MAX:
+    if partitions > KAFKA_PARTITIONS_PER_REQUEST_MAX:
         raise MalformedRequest("a Produce request names too many partitions")
     topic.parts_at = at
     for _ in range(partitions):

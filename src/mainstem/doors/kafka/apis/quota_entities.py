@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.client_quotas import QuotaEntity
+from mainstem.broker.rates import RateEntity
 from mainstem.doors.kafka.apis.bulk import ItemRefused
 
 USER, CLIENT = "user", "client-id"
@@ -20,7 +20,7 @@ class _EntityPart(Protocol):
     def entity_name(self) -> str | None: ...
 
 
-def read_entity(parts: Sequence[_EntityPart]) -> QuotaEntity:
+def read_entity(parts: Sequence[_EntityPart]) -> RateEntity:
     """Raises Refused."""
     named: dict[str, str] = {}
     for part in parts:
@@ -36,10 +36,10 @@ def read_entity(parts: Sequence[_EntityPart]) -> QuotaEntity:
         named[part.entity_type] = part.entity_name or ""
     if not named:
         raise ItemRefused(ErrorCode.invalid_request, "a quota is for a user, a client id, or both")
-    return QuotaEntity(named.get(USER), named.get(CLIENT))
+    return RateEntity(named.get(USER), named.get(CLIENT))
 
 
-def parts_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
+def parts_of(entity: RateEntity) -> list[tuple[str, str | None]]:
     """(type, name) as answers have them."""
     both = ((USER, entity.user), (CLIENT, entity.client))
     return [(kind, name or None) for kind, name in both if name is not None]

@@ -10,6 +10,7 @@ from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.static.primitive import i64Timedelta
 
 from mainstem import events
+from mainstem.broker.access.rules import CLUSTER_NAME, ResourceType
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.errors import Unauthorized
 
@@ -24,9 +25,10 @@ async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthentica
         return _refused(ErrorCode.illegal_sasl_state, "a login begins with SaslHandshake")
     try:
         step = await session.exchange.step(request.auth_bytes)
-        lifetime_ms = 0 if step.user is None else session.log_in(step.user, step.expires_ms)
+        lifetime_ms = 0 if step.principal is None else session.log_in(step.principal, step.expires_ms)
     except Unauthorized as error:
         _log.warning("login refused", client=call.host, reason=str(error))
+        call.denied("AUTHENTICATE", ResourceType.CLUSTER, CLUSTER_NAME)
         session.give_up()
         return _refused(ErrorCode.sasl_authentication_failed, f"authentication failed: {error}")
     return SaslAuthenticateResponse(

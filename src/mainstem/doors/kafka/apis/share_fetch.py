@@ -22,7 +22,8 @@ from kio.schema.share_fetch.v2.response import (
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from mainstem import limits
-from mainstem.broker.client_quotas import CONSUMER_BYTE_RATE
+from mainstem.broker.namespaces import ID_SEPARATOR
+from mainstem.broker.rates import CONSUMER_BYTE_RATE, RateLimiter
 from mainstem.broker.share.sessions import OPENS, ShareSession, TopicPartition
 from mainstem.broker.share.shares import Acquired, AcquireLimits
 from mainstem.doors.kafka.apis import messages
@@ -40,6 +41,7 @@ from mainstem.doors.kafka.apis.share_sessions import (
     stream_of,
     topic_bytes,
 )
+from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError, UnknownMember
@@ -53,13 +55,20 @@ _Found = dict[TopicPartition, Acquired | ItemResult]
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    request = messages.read(API, call.version, bytes(body))
+    sent = bytes(body)
+    request = messages.read(API, call.version, sent)
+    if call.view is not None:
+        request = namespaces.qualified(call.view, call.context.broker.streams, request)
+    elif ID_SEPARATOR.encode() in sent:
+        namespaces.check_ids(request)
     try:
         session = _session(
             call, request
         )  # at once: later the connection may be gone, which the session ends with
     except (ItemRefused, MainstemError) as error:
         refused = _refused(outcome_of(error))
+        if call.view is not None:
+            refused = namespaces.plain(call.view, refused)
         reply.send([messages.write(API, call.version, refused)], failed=True)
         return
     reply.run(_answer(call, request, session, reply))
@@ -68,15 +77,33 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession, reply: Reply) -> None:
     hurry = asyncio.Event()
     reply.on_hurry(hurry.set)
+    held_ms = 0
     try:
-        answer, size = await _served(call, request, session, hurry)
+        answer, found = await _served(call, request, session, hurry)
+        if call.context.broker.rates.stored.active:
+            held_ms = call.throttle(CONSUMER_BYTE_RATE, _charged(call, session.group, found), reply)
     except (ItemRefused, MainstemError) as error:
-        answer, size = _refused(outcome_of(error)), 0
-    if size:
-        held_ms = call.throttle(CONSUMER_BYTE_RATE, size, reply)
-        if held_ms:
-            answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
+        answer = _refused(outcome_of(error))
+    if held_ms:
+        answer = replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))
+    if call.view is not None:
+        answer = namespaces.plain(call.view, answer)
     reply.send([messages.write(API, call.version, answer)], failed=bool(answer.error_code))
+
+
+def _charged(call: Call, group: str, found: _Found) -> int:
+    """Count what a member gets. Returns for how many milliseconds to throttle it."""
+    held_ms = 0
+    for place, one in found.items():
+        limiter = _limiter(call, group, place)
+        if limiter is not None and isinstance(one, Acquired):
+            held_ms = max(held_ms, limiter.take(one.size, one.records))
+    return held_ms
+
+
+def _limiter(call: Call, group: str, place: TopicPartition) -> RateLimiter | None:
+    topic = call.context.broker.streams.get_by_id(place[0])
+    return None if topic is None else call.consuming(topic.namespace, group)
 
 
 def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
@@ -112,8 +139,8 @@ def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
 
 async def _served(
     call: Call, request: ShareFetchRequest, session: ShareSession, hurry: asyncio.Event
-) -> tuple[ShareFetchResponse, int]:
-    """The answer, and how many bytes of records it holds."""
+) -> tuple[ShareFetchResponse, _Found]:
+    """The answer, and what it holds of each partition."""
     renews = call.version >= _FIRST_WITH_RENEWAL
     told = [
         Acknowledgement(topic_bytes(topic.topic_id), part.partition_index, part.acknowledgement_batches)
@@ -126,10 +153,9 @@ async def _served(
     found: _Found = {}
     if closes(request.share_session_epoch):
         await close(call, session)
-    elif not (renews and request.is_renew_ack):  # who keeps what it has wants no more of it
+    elif request.max_bytes > 0 and not (renews and request.is_renew_ack):  # else it only acknowledges
         found = await _fetched(call, request, session, hurry)
-    size = sum(one.size for one in found.values() if isinstance(one, Acquired))
-    return _response(call, session, outcomes, found), size
+    return _response(call, session, outcomes, found), found
 
 
 async def _fetched(
@@ -143,10 +169,11 @@ async def _fetched(
             streams[stream_of(call, *place)] = place
         except ItemRefused as refused:
             found[place] = outcome_of(refused)
-    size = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
-    meter = call.meter(CONSUMER_BYTE_RATE)
-    if meter is not None:
-        size = min(size, meter.burst)
+    size = min(request.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+    if call.context.broker.rates.stored.active:
+        for place in session.partitions:
+            limiter = _limiter(call, session.group, place)
+            size = size if limiter is None else min(size, limiter.burst_bytes)
     wanted = AcquireLimits(max(request.max_records, 1), size, request.share_acquire_mode == _RECORD_LIMIT)
     wait_s = 0.0 if found else min(request.max_wait // _MS, limits.READ_WAIT_MS_MAX) / 1000
     fetched = await call.context.broker.shares.fetch(

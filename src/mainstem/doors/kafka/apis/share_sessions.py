@@ -9,10 +9,12 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
+from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.sessions import CLOSES, ShareSession
 from mainstem.broker.share.shares import Settlement, Verdict
+from mainstem.broker.streams import find_stream
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
-from mainstem.doors.kafka.security.access import Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call
 from mainstem.doors.kafka.transport.context import KafkaContext
@@ -52,17 +54,17 @@ async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
 def check_readable(call: Call, topic_id: bytes) -> None:
     """Raises Refused. An id that nobody knows is answered as such."""
     topic = call.context.broker.streams.get_by_id(topic_id)
-    if topic is not None and not call.may(Operation.READ, ResourceType.TOPIC, topic.name):
+    if topic is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, topic.name):
         raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
 
 
 def check_group(call: Call, group: str) -> None:
     """Raises Refused."""
-    if not 1 <= len(group) <= limits.NAME_CHARS_MAX:
+    if not 1 <= len(split_id(group)[1]) <= limits.NAME_CHARS_MAX:
         raise ItemRefused(
             ErrorCode.invalid_group_id, f"a group name has 1 to {limits.NAME_CHARS_MAX} characters"
         )
-    if not call.may(Operation.READ, ResourceType.GROUP, group):
+    if not call.may_or_audit(Operation.READ, ResourceType.GROUP, group):
         raise ItemRefused(ErrorCode.group_authorization_failed, FORBIDDEN)
 
 
@@ -71,11 +73,12 @@ def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
     topic = call.context.broker.streams.get_by_id(topic_id)
     if topic is None:
         raise ItemRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id.hex()}")
-    if not 0 <= partition < len(topic.streams):
+    stream = find_stream(topic, partition)
+    if stream < 0:
         raise ItemRefused(
             ErrorCode.unknown_topic_or_partition, f"topic {topic.name!r} has no partition {partition}"
         )
-    return topic.streams[partition]
+    return stream
 
 
 async def acknowledge(
@@ -118,10 +121,10 @@ def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> li
 
 
 async def close(call: Call, session: ShareSession) -> None:
-    """The member is done: what it has and did not look at is to be had again, as if it had not got it."""
+    """The member is done: release what it has and did not acknowledge. That counts as a delivery, as in Kafka."""
     context = call.context
     if context.share_sessions.close(session):
-        await context.broker.shares.release(session.group, session.member, Verdict.UNREAD)
+        await context.broker.shares.release(session.group, session.member)
 
 
 def closes(epoch: int) -> bool:

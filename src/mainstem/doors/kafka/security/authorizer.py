@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
-from mainstem.broker.security import AccessRule
+from mainstem.broker.access.rules import LITERAL, PREFIXED, ResourceType
+from mainstem.broker.access.service import AccessRule
+from mainstem.broker.namespaces import NamespaceView, qualify
 from mainstem.doors.kafka.apis.bulk import ItemRefused, ItemResult
-from mainstem.doors.kafka.security.access import LITERAL, PREFIXED
 
 NO_AUTHORIZER = ItemResult(
     ErrorCode.security_disabled, "there is no authorizer: every client may do everything"
@@ -22,6 +24,37 @@ _KNOWN = {
     "operation": range(1, 15),
     "permission": range(1, 4),
 }
+
+
+_NAMED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+
+
+def full_rule(view: NamespaceView | None, rule: AccessRule) -> AccessRule:
+    """A rule of a bound client as the broker stores it: `*` is all of its namespace. Raises Refused."""
+    if view is None:
+        return rule
+    if rule.resource_type not in _NAMED or "/" in rule.resource_name:
+        raise ItemRefused(
+            ErrorCode.invalid_request,
+            f"a client of namespace {view.namespace!r} makes rules for its topics, groups and transactions",
+        )
+    prefix = qualify(view.namespace, "")
+    if prefix and rule.resource_name == "*" and rule.pattern_type == LITERAL:
+        return replace(rule, resource_name=prefix, pattern_type=int(PREFIXED))
+    return replace(rule, resource_name=prefix + rule.resource_name)
+
+
+def plain_rule(view: NamespaceView | None, rule: AccessRule) -> AccessRule | None:
+    """A stored rule as the client knows it; None if it is not about its namespace."""
+    if view is None:
+        return rule
+    prefix = qualify(view.namespace, "")
+    name = rule.resource_name.removeprefix(prefix)
+    if rule.resource_type not in _NAMED or not rule.resource_name.startswith(prefix) or "/" in name:
+        return None
+    if not name:
+        return replace(rule, resource_name="*", pattern_type=int(LITERAL))
+    return replace(rule, resource_name=name)
 
 
 class RuleFilter(NamedTuple):

@@ -1,25 +1,11 @@
-"""TLS of the Kafka door, and the principal in a client's certificate."""
+"""TLS of the Kafka door."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mainstem.errors import InvalidConfig
-
-_SHORT = {
-    "commonName": "CN",
-    "organizationalUnitName": "OU",
-    "organizationName": "O",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-_SPECIAL = frozenset(',+"\\<>;=')
 
 
 def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
@@ -38,21 +24,3 @@ def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSL
     except (OSError, ssl.SSLError) as wrong:
         raise InvalidConfig(f"the TLS files of the Kafka door cannot be used: {wrong}") from None
     return context
-
-
-def principal_of(certificate: Mapping[str, Any]) -> str | None:
-    """`User:` and the subject's name in RFC 2253 form, most specific part first."""
-    parts = [
-        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in group)
-        for group in certificate.get("subject", ())
-    ]
-    return f"User:{','.join(reversed(parts))}" if parts else None
-
-
-def _escaped(value: str) -> str:
-    escaped = "".join(f"\\{char}" if char in _SPECIAL else char for char in value)
-    if escaped.startswith((" ", "#")):
-        escaped = "\\" + escaped
-    if len(value) > 1 and value.endswith(" "):
-        escaped = escaped[:-1] + "\\ "
-    return escaped

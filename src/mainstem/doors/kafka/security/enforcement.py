@@ -8,8 +8,8 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.apis.topic_ids import name_of
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.security.refusals import (
     message_in,
     refused,
@@ -47,14 +47,14 @@ async def handle(api: Api, call: Call, request: Any) -> Any:
             if code is not None:
                 return _refused_whole(api.key, request, answer_type, code)
         elif isinstance(rule, EachItemRule):
-            request, denied = _split(rule, call, request, answer_type)
-            added.append((rule.answers, denied))
-            left = left and not (denied and not getattr(request, rule.items))
+            request, refusals = _split(rule, call, request, answer_type)
+            added.append((rule.answers, refusals))
+            left = left and not (refusals and not getattr(request, rule.items))
     # An empty list may mean "all", so a request that lost every item does not reach the handler.
     answer = await api.handle(call, request) if left else zeroed(answer_type)
-    for field, denied in added:
-        if denied:
-            answer = replace(answer, **{field: (*getattr(answer, field), *denied)})
+    for field, refusals in added:
+        if refusals:
+            answer = replace(answer, **{field: (*getattr(answer, field), *refusals)})
     for rule in RULES[api.key]:
         if isinstance(rule, FilteredListRule):
             answer = _visible_part(rule, call, answer)
@@ -63,9 +63,13 @@ async def handle(api: Api, call: Call, request: Any) -> Any:
 
 def _refusal(rule: WholeRequestRule | SpecialRule, call: Call, request: Any) -> ErrorCode | None:
     if isinstance(rule, SpecialRule):
-        return None if rule.allowed(call, request) else CODES[_kind_of(rule, request)]
+        if rule.allowed(call, request):
+            return None
+        kind = _kind_of(rule, request)
+        call.denied(type(request).__name__.removesuffix("Request"), kind, "")
+        return CODES[kind]
     name = CLUSTER_NAME if rule.name is None else getattr(request, rule.name)
-    return None if call.may(rule.operation, rule.kind, name) else CODES[rule.kind]
+    return None if call.may_or_audit(rule.operation, rule.kind, name or "") else CODES[rule.kind]
 
 
 def _kind_of(rule: SpecialRule, request: Any) -> ResourceType:
@@ -97,8 +101,8 @@ def _refused_whole(key: int, request: Any, answer_type: type[Any], code: ErrorCo
         )
     if hasattr(request, "v3_and_below_topics"):
         rule = next(rule for rule in RULES[key] if isinstance(rule, EachItemRule))
-        denied = [_denied(rule, item, answer_type, code) for item in request.v3_and_below_topics]
-        return replace(zeroed(answer_type), **{rule.answers: tuple(denied)})
+        refusals = [_denied(rule, item, answer_type, code) for item in request.v3_and_below_topics]
+        return replace(zeroed(answer_type), **{rule.answers: tuple(refusals)})
     return refused(request, answer_type, code)
 
 
@@ -110,11 +114,13 @@ def _split(rule: EachItemRule, call: Call, request: Any, answer_type: type[Any])
     codes = [_code(rule, call, request, item) for item in items]
     if rule.all_or_none and any(codes):
         codes = [code or ErrorCode.operation_not_attempted for code in codes]
-    denied = [_denied(rule, item, answer_type, code) for item, code in zip(items, codes, strict=True) if code]
-    if not denied:
+    refusals = [
+        _denied(rule, item, answer_type, code) for item, code in zip(items, codes, strict=True) if code
+    ]
+    if not refusals:
         return request, []
     kept = tuple(item for item, code in zip(items, codes, strict=True) if not code)
-    return replace(request, **{rule.items: kept}), denied
+    return replace(request, **{rule.items: kept}), refusals
 
 
 def _code(rule: EachItemRule, call: Call, request: Any, item: Any) -> ErrorCode:
@@ -128,6 +134,7 @@ def _code(rule: EachItemRule, call: Call, request: Any, item: Any) -> ErrorCode:
         return ErrorCode.none
     if rule.or_cluster and call.may(rule.operation, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.none
+    call.denied(rule.operation.name, kind, name)
     return CODES[kind]
 
 

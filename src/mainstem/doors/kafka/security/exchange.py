@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from mainstem.broker.access.principal import Principal
 from mainstem.errors import Unauthorized
 
 REFUSED = "unknown user or wrong password"  # does not say which of the two
@@ -13,7 +14,7 @@ class ExchangeStep(NamedTuple):
     """The server's response to one message."""
 
     message: bytes
-    user: str | None = None  # once the client is authenticated
+    principal: Principal | None = None  # once the client is authenticated
     expires_ms: int | None = None  # when the authentication expires, if it does
 
 

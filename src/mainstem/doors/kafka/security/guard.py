@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.security.session import LoginSession
-from mainstem.doors.kafka.security.users import Users
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.connection import KafkaConnection
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 class AuthenticationContext:
     def __init__(self, security: KafkaSecurity, broker: Broker, clock: Clock) -> None:
-        self._reauthenticate_ms = security.reauthenticate_ms
+        self._security = security
+        self._access = broker.access
+        self._authentication = broker.authentication
         self._clock = clock
-        users = Users(security.users, broker.security)
-        self._exchanges = security.exchanges(users, clock)
 
     def session(self, connection: KafkaConnection) -> LoginSession | None:
         """None: clients need not authenticate."""
-        if not self._exchanges:
+        exchanges = self._security.exchanges(
+            self._authentication, self._clock, restricted=self._access.restricted
+        )
+        if not exchanges:
             return None
-        return LoginSession(connection, self._exchanges, self._reauthenticate_ms, self._clock.now_ms)
+        return LoginSession(connection, exchanges, self._security.reauthenticate_ms, self._clock.now_ms)
+
+    @property
+    def anonymous(self) -> Principal:
+        """Who a client is that need not log in."""
+        return UNRESTRICTED if self._security.insecure and self._access.restricted else ANONYMOUS

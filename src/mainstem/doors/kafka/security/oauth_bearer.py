@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.cluster.clock import Clock
 from mainstem.doors.kafka.security.exchange import ExchangeStep, text_of
 from mainstem.errors import Unauthorized
-
-if TYPE_CHECKING:
-    from mainstem.doors.kafka.security.tokens import TokenVerifier
 
 _SCHEME = "bearer "
 
 
 class OAuthBearerExchange:
-    def __init__(self, tokens: TokenVerifier, clock: Clock) -> None:
-        self._tokens = tokens
+    def __init__(self, authentication: Authentication, clock: Clock) -> None:
+        self._authentication = authentication
         self._clock = clock
 
     async def step(self, message: bytes) -> ExchangeStep:
@@ -29,7 +25,7 @@ class OAuthBearerExchange:
         if given[: len(_SCHEME)].lower() != _SCHEME:
             raise Unauthorized("OAUTHBEARER needs a bearer token")
         token = given[len(_SCHEME) :].strip()
-        user, expires_ms = await self._tokens.check(token, self._clock.now_ms())
-        if acting_for not in (",", f"a={user},"):
+        principal, expires_ms = await self._authentication.by_token(token, self._clock.now_ms())
+        if acting_for not in (",", f"a={principal.name.removeprefix('User:')},"):
             raise Unauthorized("acting for another user is not supported")
-        return ExchangeStep(b"", user, expires_ms)
+        return ExchangeStep(b"", principal, expires_ms)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from mainstem.broker.access.authentication import Authentication
 from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
-from mainstem.doors.kafka.security.password_checks import PasswordChecks
-from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
-
-_CHECKS = PasswordChecks()  # of the process: one thread, whatever the number of doors
 
 
 class PlainExchange:
-    def __init__(self, users: Users) -> None:
-        self._users = users
+    def __init__(self, authentication: Authentication) -> None:
+        self._authentication = authentication
 
     async def step(self, message: bytes) -> ExchangeStep:
         parts = text_of(message).split("\0")
@@ -23,7 +20,7 @@ class PlainExchange:
             raise Unauthorized("PLAIN needs a user and a password")
         if acting_for not in ("", user):
             raise Unauthorized("acting for another user is not supported")
-        credential = self._users.any_credential(user)
-        if not await _CHECKS.matches(credential, password):
+        principal = await self._authentication.by_password(user, password)
+        if principal is None:
             raise Unauthorized(REFUSED)
-        return ExchangeStep(b"", user)
+        return ExchangeStep(b"", principal, self._authentication.key_expires_ms(principal))

@@ -16,10 +16,10 @@ import hashlib
 import hmac
 import secrets
 
-from mainstem.broker.security import Credential
+from mainstem.broker.access.authentication import Authentication
+from mainstem.broker.access.passwords import hash_name
+from mainstem.broker.access.service import Credential
 from mainstem.doors.kafka.security.exchange import REFUSED, ExchangeStep, text_of
-from mainstem.doors.kafka.security.passwords import hash_name
-from mainstem.doors.kafka.security.users import Users
 from mainstem.errors import Unauthorized
 
 _NONCE_BYTES = 24
@@ -27,9 +27,9 @@ _MALFORMED = "this is not a SCRAM message"
 
 
 class ScramExchange:
-    def __init__(self, mechanism: int, users: Users) -> None:
+    def __init__(self, mechanism: int, authentication: Authentication) -> None:
         self._mechanism = mechanism
-        self._users = users
+        self._authentication = authentication
         self._credential: Credential | None = None  # once the client has named its user
         self._binding = b""
         self._nonce = ""
@@ -53,7 +53,7 @@ class ScramExchange:
         user = _unescaped(name[2:])
         if acting_for and _unescaped(acting_for.removeprefix("a=")) != user:
             raise Unauthorized("acting for another user is not supported")
-        credential = self._users.credential(user, self._mechanism)
+        credential = self._authentication.credential(user, self._mechanism)
         self._binding = base64.b64encode(f"{flag},{acting_for},".encode())
         self._nonce = nonce[2:] + base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
         salt = base64.b64encode(credential.salt).decode()
@@ -77,7 +77,7 @@ class ScramExchange:
         if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
             raise Unauthorized(REFUSED)
         verifier = base64.b64encode(hmac.digest(credential.server_key, signed, name))
-        return ExchangeStep(b"v=" + verifier, credential.user)
+        return ExchangeStep(b"v=" + verifier, self._authentication.user(credential.user))
 
 
 def _split(text: str) -> tuple[str, str, str]:

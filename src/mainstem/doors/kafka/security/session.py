@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mainstem.broker.access.principal import Principal
 from mainstem.doors.kafka.security.exchange import Exchange
 from mainstem.errors import Unauthorized
 
@@ -29,7 +30,7 @@ class LoginSession:
         self._mechanisms = mechanisms
         self._reauthenticate_ms = reauthenticate_ms
         self._now_ms = now_ms
-        self._user: str | None = None
+        self._principal: Principal | None = None
         self._expires_ms: int | None = None
         self.exchange: Exchange | None = None  # in progress
 
@@ -41,7 +42,7 @@ class LoginSession:
         """Whether the client may send this request now."""
         if api_key in _BEFORE_LOGIN:
             return True
-        if self._user is None:
+        if self._principal is None:
             return False
         return self._expires_ms is None or self._now_ms() < self._expires_ms
 
@@ -51,21 +52,21 @@ class LoginSession:
         self.exchange = None if offered is None else offered()
         return offered is not None
 
-    def log_in(self, user: str, expires_ms: int | None) -> int:
+    def log_in(self, principal: Principal, expires_ms: int | None) -> int:
         """Returns how many milliseconds the login lasts, 0: as long as the connection. Raises Unauthorized."""
-        if self._user not in (None, user):
+        if self._principal is not None and self._principal.name != principal.name:
             raise Unauthorized("a connection cannot change its user")
         now = self._now_ms()
         if self._reauthenticate_ms:
             limit = now + self._reauthenticate_ms
             expires_ms = limit if expires_ms is None else min(expires_ms, limit)
-        first = self._user is None
-        self._user, self._expires_ms, self.exchange = user, expires_ms, None
-        if first:
-            self._connection.logged_in(f"User:{user}")
+        changed = self._principal != principal
+        self._principal, self._expires_ms, self.exchange = principal, expires_ms, None
+        if changed:
+            self._connection.logged_in(principal)
         return 0 if expires_ms is None else max(1, expires_ms - now)
 
     def give_up(self) -> None:
         """Close the connection after the response; do not serve requests that the client has already sent."""
-        self._user = self.exchange = None
+        self._principal = self.exchange = None
         self._connection.finish()

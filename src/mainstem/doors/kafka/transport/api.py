@@ -9,16 +9,21 @@ a `FastApi`.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mainstem.errors import invariant
+from mainstem.broker.namespaces import ID_SEPARATOR, shown_id
+from mainstem.errors import MalformedRequest, invariant
 
 if TYPE_CHECKING:
-    from mainstem.broker.client_quotas import Meter
-    from mainstem.doors.kafka.security.access import Operation, ResourceType
+    from mainstem.broker.access.principal import Principal
+    from mainstem.broker.access.rules import Operation, ResourceType
+    from mainstem.broker.namespaces import NamespaceView
+    from mainstem.broker.rates import RateLimiter, TokenBucket
+    from mainstem.broker.topics.service import Topic
     from mainstem.doors.kafka.security.session import LoginSession
     from mainstem.doors.kafka.transport.connection import KafkaConnection
     from mainstem.doors.kafka.transport.context import KafkaContext
@@ -28,6 +33,7 @@ Part = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct(">ii")  # length of what follows, correlation id
 _TAGGED_HEAD = struct.Struct(">iib")
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 @dataclass(slots=True)
@@ -38,26 +44,81 @@ class Call:
     version: int  # that the client speaks; the request is already of the newest version
     client_id: str | None
     host: str  # where the client connects from
-    principal: str  # "User:ANONYMOUS" without authentication
+    principal: Principal
     memory: ConnectionState | None = None
     session: LoginSession | None = None  # None: clients need not log in
+    view: NamespaceView | None = None  # of the namespace that the client is bound to
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the access rules, if there are any, let this client do it."""
-        access = self.context.access
-        return access is None or access.allows(self.principal, self.host, operation, kind, name)
+        if not self.restricted:
+            return True
+        if self.view is not None:
+            name = shown_id(name)
+        return self.context.access.allows(self.principal, self.host, operation, kind, name)
 
-    def meter(self, quota: str) -> Meter | None:
-        """What counts the bytes this client moves; None: no quota holds for it."""
-        quotas = self.context.broker.client_quotas
-        if not quotas.held:
-            return None
-        return quotas.meter(quota, self.principal.removeprefix("User:"), self.client_id)
+    def may_or_audit(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """As `may`, for what the client asks for by name: a denial goes to the audit log."""
+        allowed = self.may(operation, kind, name)
+        if not allowed:
+            self.denied(operation.name, kind, name)
+        return allowed
 
-    def throttle(self, quota: str, size: int, reply: Reply) -> int:
-        """Count bytes that the client moved. Returns the throttle_time_ms that its answer names."""
-        meter = self.meter(quota)
-        held_ms = 0 if meter is None else meter.take(size)
+    def denied(self, operation: str, kind: ResourceType, name: str) -> None:
+        """Note in the audit log that the access rules denied something."""
+        self.context.broker.audit.record(
+            self.principal, self.host, "kafka", operation, kind.name.lower(), name, "denied"
+        )
+
+    @property
+    def restricted(self) -> bool:
+        """Whether rules decide what this client may do."""
+        access, principal = self.context.access, self.principal
+        decides = access.enforced or principal.grants or access.admitted
+        return bool(decides) and not access.open_to(principal)
+
+    # Names, where an API reads its bytes by hand
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic that the client names."""
+        return self.context.broker.streams.get(self.full_name(name))
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id, unless the client is bound to another namespace."""
+        topic = self.context.broker.streams.get_by_id(topic_id)
+        return topic if topic is None or self.view is None or self.view.has(topic) else None
+
+    def full_name(self, name: str) -> str:
+        return name if self.view is None else self.view.topic(name)
+
+    def stored_id(self, id: str) -> str:
+        """Of a transaction that the client names. Raises MalformedRequest."""
+        if ID_SEPARATOR in id:
+            raise MalformedRequest("ids of groups and transactions cannot contain U+001F")
+        return id if self.view is None else self.view.id(id)
+
+    def plain_name(self, topic: Topic) -> str:
+        """The name that the client knows a topic by."""
+        return topic.name if self.view is None else topic.plain_name
+
+    def text(self, message: str) -> str:
+        """An error message as the client may read it."""
+        return message if self.view is None else self.view.text(message)
+
+    def request_meter(self) -> TokenBucket | None:
+        """What counts this client's time on the loop; None: nothing does."""
+        return self.context.broker.rates.requests(self.principal, self.client_id)
+
+    def producing(self, namespace: str) -> RateLimiter | None:
+        """What limits this client's appends to topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.producing(self.principal, namespace, self.client_id)
+
+    def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
+        """What limits this client's reads from topics of a namespace; None: nothing does."""
+        return self.context.broker.rates.consuming(self.principal, namespace, group, self.client_id)
+
+    def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
+        """Throttle the client for so long, if at all. Returns the throttle_time_ms that its answer names."""
         if held_ms:
             self.context.metrics.throttled[quota] += 1
             reply.mute(held_ms)
@@ -70,6 +131,24 @@ class ConnectionState(Protocol):
     def forget(self) -> None:
         """The connection is gone."""
         ...
+
+
+class ApiCounters:
+    """Requests of one API."""
+
+    __slots__ = ("count", "errors", "latencies", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.errors = 0  # answered with an error code, or not at all
+        self.seconds = 0.0
+        self.latencies = [0] * (len(LATENCY_BUCKETS_S) + 1)  # by bucket; the last has no upper bound
+
+    def finished(self, seconds: float, failed: bool) -> None:
+        self.count += 1
+        self.errors += failed
+        self.seconds += seconds
+        self.latencies[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
 
 class Reply:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.budget import Budget
-from mainstem.doors.kafka.security.certificates import principal_of
+from mainstem.broker.access.certificates import by_certificate
+from mainstem.broker.access.principal import Principal
+from mainstem.doors.budget import Budget, holder_of
 from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
@@ -34,8 +35,6 @@ _STALL_SWEEP_S = 1.0
 _JOINED_BYTES_MAX = (
     16 * limits.KIB
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
-
-ANONYMOUS = "User:ANONYMOUS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.host = ""
-        self.principal = ANONYMOUS
+        self.group: str | None = None  # the consumer group that the client last named on this connection
+        self.principal = guard.anonymous
         self.session = guard.session(self)  # None: the client need not log in
         self._request_bytes_max = (
             connections.request_bytes_max
@@ -161,7 +161,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None  # of the request that is being received
         self._filled = 0
         self._lands = False  # it does so in the landing
-        self._counted: tuple[str, int] | None = None  # principal and bytes that the budget counts for it
+        self._counted: tuple[str, int] | None = None  # for whom the budget counts it, and its bytes
         self._room: asyncio.Future[None] | None = None  # it waits until it fits the budget
         self._frame_at = 0.0  # when it began
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
@@ -184,9 +184,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
-        certificate = transport.get_extra_info("peercert")
-        if certificate:
-            self.principal = principal_of(certificate) or ANONYMOUS
+        self.principal = by_certificate(transport.get_extra_info("peercert")) or self.principal
         if not self._connections.admit(self):
             self.closed = True
             self._transport.abort()
@@ -241,7 +239,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._start_waiting()
         self.update_reading()
 
-    def logged_in(self, principal: str) -> None:
+    def logged_in(self, principal: Principal) -> None:
         """The client has proved who it is. What was asked for before was asked by nobody."""
         self.principal = principal
         self.calls.clear()
@@ -294,14 +292,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _count_frame(self, length: int) -> None:
         """Count an incomplete request. A large one is not read before there is room for it."""
         received = self._connections.budget.received
-        principal = self.host if self.principal == ANONYMOUS else self.principal
-        self._counted = principal, length
+        holder = holder_of(self.principal, self.host)
+        self._counted = holder, length
         self._frame_at = self.active_at
         self._connections.receiving.add(self)
         if length < limits.KAFKA_RESERVED_FRAME_BYTES_MIN:
-            received.take(principal, length)
+            received.take(holder, length)
             return
-        self._room = received.ask(principal, length)
+        self._room = received.ask(holder, length)
         if self._room is not None:
             self._room.add_done_callback(self._found_room)
 

@@ -7,15 +7,19 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from mainstem import limits
+from mainstem.broker.access.rules import Access
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.share.sessions import ShareSessions
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.doors.kafka.security.access import Access
 from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.transport.group_names import GroupNames
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peers
+
+KAFKA_METADATA_BYTES_KEPT = 16 * limits.MIB  # cached requests and responses, for one state of the topics
 
 
 class MetadataCache:
@@ -36,7 +40,7 @@ class MetadataCache:
     def put(self, version: int, body: bytes, answer: bytes) -> None:
         self._answers[version, body] = answer
         self._held += len(body) + len(answer)
-        while self._held > limits.KAFKA_METADATA_BYTES_KEPT:
+        while self._held > KAFKA_METADATA_BYTES_KEPT:
             (_, oldest), dropped = self._answers.popitem(last=False)
             self._held -= len(oldest) + len(dropped)
 
@@ -52,14 +56,20 @@ class KafkaContext:
     advertised_host: str
     advertised_port: int
     peers: Peers
+    access: Access
     rack: str | None = None
+    view: NamespaceView | None = None  # of the namespace that the listener is bound to
     shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # topics that a client asks for by name are made
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    access: Access | None = None  # None: every client may do everything
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetches: int = 0  # served so far
+    session_partitions: int = 0  # of all fetch sessions
+    group_names: GroupNames = field(init=False)
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
     metadata_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large answer is built
+
+    def __post_init__(self) -> None:
+        self.group_names = GroupNames(self.clock)

@@ -19,15 +19,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
-from mainstem.broker.client_quotas import REQUEST_PERCENTAGE, Meter
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.namespaces import ID_SEPARATOR, NamespaceView, view_of
+from mainstem.broker.rates import REQUEST_PERCENTAGE, TokenBucket
 from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.apis.api_versions import unknown_version_answer
 from mainstem.doors.kafka.security import enforcement
-from mainstem.doors.kafka.transport.api import Api, Call, FastApi, Reply, RequestOrder
+from mainstem.doors.kafka.security.auditing import ADMINISTRATIVE, administered
+from mainstem.doors.kafka.transport import namespaces
+from mainstem.doors.kafka.transport.api import Api, ApiCounters, Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.context import KafkaContext
-from mainstem.doors.kafka.transport.metrics import ApiCounters, KafkaMetrics
+from mainstem.doors.kafka.transport.group_names import NAMES_GROUP
+from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.request_quota import MeteredReply, named_in, spend
 from mainstem.doors.kafka.transport.wire import UNREADABLE, skip_tags
 from mainstem.errors import MalformedRequest, Unavailable
@@ -51,6 +55,7 @@ def _groups_in(message: Any) -> Iterator[str]:
 
 
 _HEAD = struct.Struct(">hhih")
+_SEPARATOR = ID_SEPARATOR.encode()
 _KEY = struct.Struct(">h")
 
 
@@ -72,7 +77,7 @@ class ApiRoute:
 class Dispatch:
     def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
         self._context = context
-        self._quotas = context.broker.client_quotas
+        self._rates = context.broker.rates.stored
         self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
         self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
 
@@ -107,10 +112,16 @@ class Dispatch:
             if call is not None and call.memory is not None:
                 call.memory.forget()
             call = Call(
-                self._context, version, client_id, connection.host, connection.principal, session=session
+                self._context,
+                version,
+                client_id,
+                connection.host,
+                connection.principal,
+                session=session,
+                view=self._view(connection),
             )
             connection.calls[api.key, version] = call
-        meter = call.meter(REQUEST_PERCENTAGE) if self._quotas.held and route.metered else None
+        meter = call.request_meter() if self._rates.active and route.metered else None
         began = 0.0 if meter is None else self._now()
         try:
             if isinstance(api, FastApi):
@@ -122,6 +133,18 @@ class Dispatch:
         if meter is not None:
             spend(meter, self._now() - began)
 
+    def _view(self, connection: KafkaConnection) -> NamespaceView | None:
+        """Of the namespace that the listener or the principal is bound to. Raises MalformedRequest."""
+        listener, bound = self._context.view, connection.principal.namespace
+        if not bound:
+            return listener
+        if listener is not None and listener.namespace != bound:
+            raise MalformedRequest(
+                f"{connection.principal.name} is bound to namespace {bound!r}, and this address serves "
+                f"{listener.namespace!r}"
+            )
+        return view_of(bound)
+
     def _start_fast(
         self,
         connection: KafkaConnection,
@@ -131,7 +154,7 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
-        meter: Meter | None,
+        meter: TokenBucket | None,
     ) -> None:
         flexible = call.version >= api.flexible_from
         if flexible:
@@ -153,12 +176,17 @@ class Dispatch:
         correlation: int,
         frame: memoryview,
         body_at: int,
-        meter: Meter | None,
+        meter: TokenBucket | None,
     ) -> None:
         flexible = messages.flexible(api.key, call.version)
         if flexible:
             body_at = skip_tags(frame, body_at)
-        message = messages.read(api, call.version, bytes(frame[body_at:]))
+        body = bytes(frame[body_at:])
+        message = messages.read(api, call.version, body)
+        if call.view is not None:
+            message = namespaces.qualified(call.view, self._context.broker.streams, message)
+        elif _SEPARATOR in body:
+            namespaces.check_ids(message)
         if meter is None:
             request = Reply(connection, route, correlation, flexible, len(frame))
         else:
@@ -174,7 +202,7 @@ class Dispatch:
         correlation: int,
         tagged: bool,
         size: int,
-        meter: Meter,
+        meter: TokenBucket,
     ) -> Reply:
         request = MeteredReply(
             connection, route, correlation, tagged, size, version=call.version, meter=meter, now=self._now
@@ -202,10 +230,18 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
     if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # what is known is told though the store is away
             await call.context.broker.barrier()
-    if call.context.access is None:
-        answer = await api.handle(call, message)
-    else:
+    if call.restricted:
         answer = await enforcement.handle(api, call, message)
+    else:
+        answer = await api.handle(call, message)
+    if api.key in ADMINISTRATIVE:
+        administered(api.key, call, message, answer)
+    if api.key in NAMES_GROUP:
+        call.context.group_names.learn(api.key, call, message, request.connection)
+    if call.view is None:
+        answer = namespaces.default_lists(api.key, message, answer)
+    else:
+        answer = namespaces.plain(call.view, answer)
     if request.held_ms:
         answer = named_in(answer, request.held_ms)
     if not request.connection.closed:

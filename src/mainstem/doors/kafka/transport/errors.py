@@ -18,6 +18,10 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.NotFound: ErrorCode.unknown_topic_or_partition,
     errors.GroupNotFound: ErrorCode.group_id_not_found,
     errors.TransactionNotFound: ErrorCode.transactional_id_not_found,
+    errors.Forbidden: ErrorCode.cluster_authorization_failed,
+    errors.TransactionForbidden: ErrorCode.transactional_id_authorization_failed,
+    errors.ProducerForbidden: ErrorCode.invalid_producer_id_mapping,
+    errors.Throttled: ErrorCode.policy_violation,  # a limit of the server, where no time helps
     errors.Rejected: ErrorCode.policy_violation,
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.TopicFull: ErrorCode.policy_violation,
@@ -53,6 +57,7 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.UnstableOffsets: ErrorCode.unstable_offset_commit,
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.Unavailable: ErrorCode.kafka_storage_error,
+    errors.CapacityReached: ErrorCode.policy_violation,
     errors.MainstemError: ErrorCode.unknown_server_error,
 }
 

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
 
 from kio.schema.index import api_key_map
 
 from mainstem import events
-from mainstem.broker.client_quotas import QUOTA_KEYS
+from mainstem.broker.rates import QUOTA_KEYS
+from mainstem.doors.kafka.transport.api import LATENCY_BUCKETS_S, ApiCounters
 from mainstem.errors import RecordsLost
 from mainstem.metrics import Labels, Metric, one
 
 _log = events.named("kafka")
 _LOSSES_NAMED_MAX = 10_000  # each is logged once, up to this many
-LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _BOUNDS = (*map(str, LATENCY_BUCKETS_S), "+Inf")
-
-
-class ApiCounters:
-    """Requests of one API."""
-
-    __slots__ = ("count", "errors", "latencies", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.errors = 0  # answered with an error code, or not at all
-        self.seconds = 0.0
-        self.latencies = [0] * (len(LATENCY_BUCKETS_S) + 1)  # by bucket; the last has no upper bound
-
-    def finished(self, seconds: float, failed: bool) -> None:
-        self.count += 1
-        self.errors += failed
-        self.seconds += seconds
-        self.latencies[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
 
 class KafkaMetrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.static.primitive import i32
 
-from mainstem.doors.kafka.security.access import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.doors.kafka.transport.api import Call
 
 NOT_ASKED = i32(-(1 << 31))

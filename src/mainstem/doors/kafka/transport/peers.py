@@ -18,8 +18,9 @@ class Peer(NamedTuple):
 class Peers:
     """On a log of its own the broker is the only one, and does everything."""
 
-    def __init__(self, cluster: Cluster, here: Peer) -> None:
+    def __init__(self, cluster: Cluster, here: Peer, listener: str = "kafka") -> None:
         self._cluster = cluster
+        self._listener = listener
         self._here = here
         self._known: dict[int, Peer] = {here.node_id: here}
         self._known_at = -1
@@ -64,7 +65,7 @@ class Peers:
         if self._cluster.shared and self._known_at != self.state:
             found = {}
             for member in self._cluster.members():
-                told = member.address("kafka")
+                told = member.address(self._listener)
                 if told is not None:
                     address = Address.parse(told)
                     found[member.broker] = Peer(

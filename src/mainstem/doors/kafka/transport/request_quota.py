@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.static.primitive import i32Timedelta
 
-from mainstem.broker.client_quotas import Meter
+from mainstem.broker.rates import TokenBucket
 from mainstem.doors.kafka.transport.api import FastApi, Part, Reply
 from mainstem.doors.kafka.transport.wire import INT32
 
@@ -26,7 +26,7 @@ _PERCENT = 100
 _MS = timedelta(milliseconds=1)
 
 
-def spend(meter: Meter, seconds: float) -> None:
+def spend(meter: TokenBucket, seconds: float) -> None:
     """Count time on the loop: a quota of 1 allows a hundredth of it."""
     meter.take(seconds * _PERCENT)
 
@@ -45,7 +45,7 @@ class MeteredReply(Reply):
         size: int,
         *,
         version: int,
-        meter: Meter,
+        meter: TokenBucket,
         now: Callable[[], float],
     ) -> None:
         """`now` tells time within a turn of the loop, in seconds."""
@@ -73,7 +73,7 @@ class MeteredReply(Reply):
 
 @coroutine
 def counted(
-    work: Coroutine[Any, Any, None], meter: Meter, now: Callable[[], float]
+    work: Coroutine[Any, Any, None], meter: TokenBucket, now: Callable[[], float]
 ) -> Generator[Any, Any, None]:
     """The same work: each step of it, between one wait and the next, is counted."""
     go_on: Callable[[Any], Any] = work.send

@@ -18,6 +18,8 @@ from mainstem import limits
 from mainstem.errors import MalformedRequest
 from mainstem.records.header import Slice
 
+KAFKA_KEPT_IN_PLACE_BYTES_MIN = 8 * limits.KIB  # larger batches are not copied out of the receive buffer
+
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
@@ -139,6 +141,6 @@ def kept(body: memoryview, first: int, end: int) -> Slice:
 
     Few bytes are copied all the same, or they could hold a whole block."""
     part = body[first:end]
-    if isinstance(body.obj, np.ndarray) and end - first >= limits.KAFKA_KEPT_IN_PLACE_BYTES_MIN:
+    if isinstance(body.obj, np.ndarray) and end - first >= KAFKA_KEPT_IN_PLACE_BYTES_MIN:
         return part
     return bytearray(part)

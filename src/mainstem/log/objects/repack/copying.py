@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,7 +21,12 @@ from mainstem.log.objects.repack.plan import StreamEnds
 from mainstem.log.read.extents import Rows, SealedExtents
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.records.header import stamp, walk
-from mainstem.records.salvage import salvage
+from mainstem.records.slices import coalesce, is_intact, salvage
+
+REPACK_READ_BYTES = 4 * limits.MIB  # copied at a time
+REPACK_READ_GAP_BYTES = 64 * limits.KIB  # one read covers slices closer than this
+REPACKED_FILE_EXTENTS_MAX = 64 * limits.KIB  # bounds its index
+REPACKED_EXTENT_BYTES = 32 * limits.KIB  # consecutive small slices are joined up to this size
 
 Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int, int, bool], Awaitable[Buffer]]
@@ -91,7 +96,7 @@ def _cuts(rows: Rows, file_bytes: int) -> list[tuple[int, int]]:
     if not len(rows):
         return []
     sizes = rows["length"].cumsum(dtype=np.int64)
-    files = (sizes - 1) // file_bytes + np.arange(len(rows)) // limits.REPACKED_FILE_EXTENTS_MAX
+    files = (sizes - 1) // file_bytes + np.arange(len(rows)) // REPACKED_FILE_EXTENTS_MAX
     edges = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(rows)]
     return list(pairwise(edges))
 
@@ -107,9 +112,7 @@ async def _copied(part: _Slices, live: Liveness, ends: StreamEnds, read: Read, o
     damaged: list[UnreadableSlice] = []
     # Batches tell joined slices apart; a slice of a transactional stream counts as a whole.
     joined = (part.objects >= FIRST_NUMBER) & ~live.kept_apart(rows)
-    for number, some in _reads(part):
-        start = int(rows["start"][some[0]])
-        length = int(rows["start"][some[-1]]) + int(sizes[some[-1]]) - start
+    for number, start, length, some in await asyncio.to_thread(_reads, part):
         for again in (False, True):  # the second read tells damage in transit from damage in storage
             block = await read(number, start, length, again)
             bad = await asyncio.to_thread(_scatter, payload, block, start, rows[some], places[some])
@@ -135,35 +138,35 @@ async def _copied(part: _Slices, live: Liveness, ends: StreamEnds, read: Read, o
 def _salvage_extent(row: Rows, stored: Buffer, target: memoryview) -> tuple[Rows, list[UnreadableSlice]]:
     """Copy the intact batches of a damaged extent to `target`. Returns their extents, relative to it, and the loss."""
     stream, count, base, _, length, *_ = row[0].tolist()
-    found = salvage(memoryview(stored), count)
+    found = salvage(memoryview(stored), base, count)
     left: list[Rows] = []
-    for size, offsets, first, at in (
-        (found.front_bytes, found.front_offsets, base, 0),
-        (found.back_bytes, found.back_offsets, base + count - found.back_offsets, length - found.back_bytes),
+    for intact, first, end, at in (
+        (found.before, base, found.first, 0),
+        (found.after, found.end, base + count, length - len(found.after)),
     ):
-        if size:
-            piece = target[at : at + size]
-            piece[:] = memoryview(stored)[at : at + size]
+        if intact:
+            piece = target[at : at + len(intact)]
+            piece[:] = intact
             stamp(piece, first, 0)  # only to make the checksum valid: readers stamp the batches again
             one = row.copy()
-            one["base"], one["count"], one["start"], one["length"] = first, offsets, at, size
+            one["base"], one["count"], one["start"], one["length"] = first, end - first, at, len(intact)
             one["crc"] = crc32c(piece)
             one["max_timestamp"] = max(header.max_timestamp for header in walk(piece))
             left.append(one)
-    lost = UnreadableSlice(stream, base + found.front_offsets, base + count - found.back_offsets)
+    lost = UnreadableSlice(stream, found.first, found.end)
     return np.concatenate([row[:0], *left]), [lost] if lost.base < lost.end else []
 
 
-def _reads(part: _Slices) -> Iterator[tuple[int, Int64s]]:
-    """Group slices by read: by object, then by position in it."""
-    starts = part.rows["start"].astype(np.int64)
-    order = np.lexsort((starts, part.objects))
-    objects, starts = part.objects[order], starts[order]
-    ends = starts + part.rows["length"][order]
-    apart = starts[1:] - ends[:-1] > limits.REPACK_READ_GAP_BYTES
-    far = np.diff(starts // limits.REPACK_READ_BYTES) > 0
-    for some in np.split(order, np.flatnonzero(apart | far | (np.diff(objects) > 0)) + 1):
-        yield int(part.objects[some[0]]), some
+def _reads(part: _Slices) -> list[tuple[int, int, int, Int64s]]:
+    """The reads that cover the slices: object, start, length, and which slices it covers."""
+    order = np.lexsort((part.rows["start"], part.objects))
+    found = []
+    for some in np.split(order, np.flatnonzero(np.diff(part.objects[order])) + 1):
+        places = list(zip(part.rows["start"][some].tolist(), part.rows["length"][some].tolist(), strict=True))
+        for run in coalesce(places, REPACK_READ_GAP_BYTES, REPACK_READ_BYTES):
+            number = int(part.objects[some[0]])
+            found.append((number, run.start, run.length, some[run.first : run.last]))
+    return found
 
 
 def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places: Int64s) -> list[int]:
@@ -173,7 +176,7 @@ def _scatter(payload: memoryview, block: Buffer, start: int, rows: Rows, places:
     columns = (rows["start"].tolist(), rows["length"].tolist(), rows["crc"].tolist(), places.tolist())
     for at, (begin, length, crc, place) in enumerate(zip(*columns, strict=True)):
         slice = source[begin - start : begin - start + length]
-        if len(slice) != length or crc32c(slice) != crc:
+        if not is_intact(slice, length, crc):
             bad.append(at)
         else:
             payload[place : place + length] = slice
@@ -199,7 +202,7 @@ def _joined(rows: Rows, live: Liveness, payload: memoryview) -> Rows:
         (before["stream"] != after["stream"])
         | (before["base"] + before["count"] != after["base"])
         | (starts[:-1] + before["length"] != starts[1:])
-        | (np.diff(starts // limits.REPACKED_EXTENT_BYTES) > 0)
+        | (np.diff(starts // REPACKED_EXTENT_BYTES) > 0)
         | live.kept_apart(after)
     )
     firsts = np.concatenate(([0], np.flatnonzero(apart) + 1))

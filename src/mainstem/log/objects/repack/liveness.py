@@ -68,7 +68,8 @@ async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness
     for piece in held.pieces():
         some = slice(at, at + len(piece.streams))
         found.floors[some] = live_from(ledger, *piece)
-        found.transactional[some] = [*map(ledger.streams.transactions.touched, piece.streams.tolist())]
+        touched = ledger.streams.transactions.touched
+        found.transactional[some] = [stream in touched for stream in piece.streams.tolist()]
         for stream, base, end in zip(*(column.tolist() for column in piece), strict=True):
             if ranges := _gone(ledger, stream, base, end):
                 firsts, lasts = zip(*ranges, strict=True)

@@ -16,6 +16,13 @@ from mainstem.log.read.extents import Rows, SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject
 
+REPACK_ROUND_BYTES = 128 * limits.MIB  # bytes of the log's objects in one round, but at least one object
+REPACK_MERGED_ROUNDS = 16  # this many neighbouring rounds are merged into one …
+REPACK_MERGED_BYTES_MAX = 8 * limits.GIB  # … unless it would be larger than this
+REPACK_LEVELS_MAX = 2  # how often bytes are copied to make them contiguous
+REPACK_GRACE_S = 60.0  # replaced files stay this long for current readers
+REPACKED_FILE_BYTES = 32 * limits.MIB  # of payload, built in memory
+
 Int64s = npt.NDArray[np.int64]
 
 
@@ -38,10 +45,10 @@ class RepackOptions:
     after_objects: int = limits.REPACK_AFTER_OBJECTS
     least_bytes: int = limits.REPACK_LEAST_BYTES
     bytes_per_s: int = limits.REPACK_BYTES_PER_S  # 0: unlimited
-    round_bytes: int = limits.REPACK_ROUND_BYTES
-    merged_rounds: int = limits.REPACK_MERGED_ROUNDS
-    file_bytes: int = limits.REPACKED_FILE_BYTES
-    grace_s: float = limits.REPACK_GRACE_S
+    round_bytes: int = REPACK_ROUND_BYTES
+    merged_rounds: int = REPACK_MERGED_ROUNDS
+    file_bytes: int = REPACKED_FILE_BYTES
+    grace_s: float = REPACK_GRACE_S
 
 
 def waiting(objects: Sequence[LogObject], frontier: int) -> list[LogObject]:
@@ -94,7 +101,7 @@ def plan_merge(
             run = []
         run.append(one)
         if len(run) == options.merged_rounds:
-            if one.level < limits.REPACK_LEVELS_MAX and _size(run) <= limits.REPACK_MERGED_BYTES_MAX:
+            if one.level < REPACK_LEVELS_MAX and _size(run) <= REPACK_MERGED_BYTES_MAX:
                 return plan_rounds(run)
             run = run[1:]
     return None

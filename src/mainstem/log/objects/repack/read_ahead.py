@@ -16,6 +16,12 @@ from typing import NamedTuple
 from mainstem import limits
 from mainstem.log.read.extents import Extent
 
+REPACKED_READS_AHEAD = 4  # concurrent reads for a reader that reads a stream in order …
+REPACKED_AHEAD_BYTES_MIN = 64 * limits.KIB  # … of at least this size …
+# … and at most this; also the total after which no further read starts
+REPACKED_AHEAD_BYTES_MAX = 4 * limits.MIB
+REPACKED_READERS_MAX = 32  # readers that get a read-ahead or are tracked for one
+
 
 class PlannedRead(NamedTuple):
     """A read as the reader will request it."""
@@ -82,11 +88,11 @@ class ReadAhead:
         in_a_row = (place.stream, place.offset) in self._expected
         self._expected.pop((place.stream, place.offset), None)
         self._expected[place.stream, reached] = None
-        while len(self._expected) > limits.REPACKED_READERS_MAX:
+        while len(self._expected) > REPACKED_READERS_MAX:
             self._expected.popitem(last=False)
         # A smaller read is a look-up, not a sequential read.
-        if limits.REPACKED_AHEAD_BYTES_MIN <= place.max_bytes <= limits.REPACKED_AHEAD_BYTES_MAX:
-            self._begin(place._replace(offset=reached), limits.REPACKED_READS_AHEAD if in_a_row else 1)
+        if REPACKED_AHEAD_BYTES_MIN <= place.max_bytes <= REPACKED_AHEAD_BYTES_MAX:
+            self._begin(place._replace(offset=reached), REPACKED_READS_AHEAD if in_a_row else 1)
 
     def _begin(self, place: PlannedRead, reads: int) -> None:
         """Start `reads` more reads from `place` on, once half of the last ones are taken."""
@@ -103,7 +109,7 @@ class ReadAhead:
     def _join(self, place: PlannedRead, batch: _ReadBatch) -> None:
         batch.reads[place] = asyncio.get_running_loop().create_future()
         self._under_way[place] = batch
-        while len(self._under_way) > limits.REPACKED_READERS_MAX:
+        while len(self._under_way) > REPACKED_READERS_MAX:
             self._give_up(next(iter(self._under_way.values())))
 
     def _give_up(self, batch: _ReadBatch) -> None:
@@ -132,7 +138,7 @@ class ReadAhead:
         """The extents of consecutive reads in one file, up to a total size."""
         found: dict[PlannedRead, list[Extent]] = {}
         file, size = -1, 0
-        while len(found) < reads and size < limits.REPACKED_AHEAD_BYTES_MAX:
+        while len(found) < reads and size < REPACKED_AHEAD_BYTES_MAX:
             try:
                 extents = await self._find(place)
             except Exception:  # noqa: BLE001 - as above; the reads before it are still useful

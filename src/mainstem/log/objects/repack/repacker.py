@@ -48,6 +48,16 @@ from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, store_now_ms
 
+REPACK_DEAD_RATIO = 0.5  # share of deleted bytes at which a round is rewritten
+REPACK_SCAN_FILES = 64  # files checked at a time to find such a round …
+REPACK_SCAN_EVERY_S = 60.0  # … at most this often
+REPACK_EVERY_S = 5.0  # interval of checks for work
+REPACK_ORPHANS_EVERY_S = 3_600.0
+REPACK_ORPHAN_GRACE_MS = 3_600_000  # an unpublished file of another broker is deleted after this
+REPACK_DEBT_OBJECTS_MAX = 64  # sealed objects that wait; above it, writes are slowed down
+REPACK_HELD_BACK_S = 0.002  # delay of a commit group for each object above it …
+REPACK_HELD_BACK_S_MAX = 0.1  # … up to this
+
 
 class ReplacedObjects:
     """Files that others replaced: since when, and which leases of the lake's jobs may still name them."""
@@ -125,6 +135,8 @@ class Repacker:
         self._busy = False
         self.counts = RepackCounts()
         # Selects the objects that are old enough.
+        # Whether files of the log are missing: a round stands for them too, so they could not come back after it.
+        self.waits: Callable[[], bool] = lambda: False
         self.behind: Callable[[Sequence[LogObject]], Sequence[LogObject]] = list
 
     def wake(self) -> None:
@@ -140,8 +152,9 @@ class Repacker:
 
     def held_back_s(self) -> float:
         """How long to delay each commit group because repacking does not keep up."""
-        beyond = self.debt_objects - limits.REPACK_DEBT_OBJECTS_MAX if self._options.on else 0
-        return min(max(0, beyond) * limits.REPACK_HELD_BACK_S, limits.REPACK_HELD_BACK_S_MAX)
+        on = self._options.on and not self.waits()
+        beyond = self.debt_objects - REPACK_DEBT_OBJECTS_MAX if on else 0
+        return min(max(0, beyond) * REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX)
 
     async def run(self) -> None:
         """Run until cancelled or the log is closed."""
@@ -159,7 +172,7 @@ class Repacker:
                 _log.warning("repack failed", error=str(error))
             self._wake.clear()
             try:
-                async with asyncio.timeout(limits.REPACK_EVERY_S):
+                async with asyncio.timeout(REPACK_EVERY_S):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -168,7 +181,9 @@ class Repacker:
         """Do the most urgent work. False if there is none."""
         async with self._stepping:
             repacked = self._ledger.repacked
-            plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
+            plan = None
+            if not self.waits():
+                plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
             # An unreadable file stays where it is, so that an operator can restore it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_dead_round()
@@ -316,7 +331,7 @@ class Repacker:
             await asyncio.sleep(wait)
 
     def _should_yield(self) -> bool:
-        return self._writers_are_busy() and self.debt_objects < limits.REPACK_DEBT_OBJECTS_MAX // 2
+        return self._writers_are_busy() and self.debt_objects < REPACK_DEBT_OBJECTS_MAX // 2
 
     def _writers_are_busy(self) -> bool:
         """Whether the log had heavy writes since the last check; it checks at most every `REPACK_GIVES_WAY_S`."""
@@ -332,18 +347,18 @@ class Repacker:
     async def _plan_dead_round(self) -> RepackPlan | None:
         """A round with many dead bytes; scans a few rounds each time."""
         rounds, now = self._ledger.repacked.rounds, self._clock.monotonic()
-        if self._scanned_at is not None and now - self._scanned_at < limits.REPACK_SCAN_EVERY_S:
+        if self._scanned_at is not None and now - self._scanned_at < REPACK_SCAN_EVERY_S:
             return None
         looked_at = 0
         for made in [*rounds[:1], *(later for later in rounds[1:] if later.first >= self._scanned)]:
             if self._index.unreadable(made):
                 continue
-            if looked_at >= limits.REPACK_SCAN_FILES:
+            if looked_at >= REPACK_SCAN_FILES:
                 self._scanned_at = now
                 return None
             looked_at += len(made.files)
             self._scanned = max(self._scanned, made.end)
-            if await self._dead_ratio(made) >= limits.REPACK_DEAD_RATIO and made in rounds:
+            if await self._dead_ratio(made) >= REPACK_DEAD_RATIO and made in rounds:
                 return plan_rounds([made])
         self._scanned, self._scanned_at = 0, now
         return None
@@ -385,7 +400,7 @@ class Repacker:
 
     async def _delete_orphans(self) -> int:
         now = self._clock.monotonic()
-        if self._orphans_at is not None and now - self._orphans_at < limits.REPACK_ORPHANS_EVERY_S:
+        if self._orphans_at is not None and now - self._orphans_at < REPACK_ORPHANS_EVERY_S:
             return 0
         self._orphans_at = now
         unknown = [
@@ -413,7 +428,7 @@ class Repacker:
         named = found.key.removeprefix(REPACKED).split("-")
         if len(named) == _PARTS_OF_A_NAME and named[2] == str(life.broker) and named[3].isdigit():
             return int(named[3]) < life.epoch
-        return found.modified_ms < now_ms - limits.REPACK_ORPHAN_GRACE_MS
+        return found.modified_ms < now_ms - REPACK_ORPHAN_GRACE_MS
 
 
 _PARTS_OF_A_NAME = 5

@@ -48,6 +48,10 @@ from mainstem.errors import NewerVersion, TooLarge
 from mainstem.ports.commitlog.port import Buffer
 from mainstem.ports.files import File, read_up_to
 
+# A smaller commit is joined into one buffer: cheaper than many iovecs
+FRAME_JOINED_BYTES_MAX = 256 * limits.KIB
+SLICE_JOINED_BYTES_MAX = 4 * limits.KIB  # slices of this average size are joined in any number
+
 HEAD = struct.Struct("<IIHHIIIQQQ")
 TAIL = struct.Struct("<HHIIIQQQII")
 FACTS = struct.Struct("<HHIIIQQQ")  # what both have in common
@@ -134,8 +138,8 @@ def encode(
     if len(entry) > limits.ENTRY_BYTES_MAX or payload_bytes > _U4_MAX:
         raise TooLarge(f"a commit of {len(entry)} + {payload_bytes} bytes exceeds the limit of the log")
     payload: Sequence[Buffer] = slices
-    small = payload_bytes <= limits.FRAME_JOINED_BYTES_MAX
-    if len(slices) > 1 and (small or payload_bytes <= limits.SLICE_JOINED_BYTES_MAX * len(slices)):
+    small = payload_bytes <= FRAME_JOINED_BYTES_MAX
+    if len(slices) > 1 and (small or payload_bytes <= SLICE_JOINED_BYTES_MAX * len(slices)):
         payload = (b"".join(slices),)
     if crc is None:
         crc = 0

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from mainstem import limits
-from mainstem.errors import LogDamaged, MainstemError, NoSpace, invariant
+from mainstem.errors import LogDamaged, MainstemError, NoDescriptors, NoSpace, ReadOnly, invariant
 from mainstem.ports.commitlog.local import identity, segments
 from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.local.identity import LogId
@@ -37,6 +37,10 @@ from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
 from mainstem.ports.commitlog.local.writer import SegmentWriter
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
+
+SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
+SHORTCUT_SLOW_S = 0.001  # a slower write there disables the shortcut …
+SHORTCUT_CLOSED_S = 1.0  # … for this long
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
@@ -53,7 +57,7 @@ class Shortcut:
         self._began = 0.0
 
     def open(self, size: int) -> bool:
-        return size <= limits.SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
+        return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
@@ -62,8 +66,8 @@ class Shortcut:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
-        if ended - self._began > limits.SHORTCUT_SLOW_S:
-            self._closed_until = ended + limits.SHORTCUT_CLOSED_S
+        if ended - self._began > SHORTCUT_SLOW_S:
+            self._closed_until = ended + SHORTCUT_CLOSED_S
 
 
 class LocalCommitLog:
@@ -124,7 +128,8 @@ class LocalCommitLog:
             for folder in (WAL, CHECKPOINTS):
                 make_directories(files, directory / folder)
             log = _identify(files, directory)
-            _remove_temporaries(files, directory / CHECKPOINTS)
+            for folder in (WAL, CHECKPOINTS):
+                _remove_temporaries(files, directory / folder)
             checkpoints = LocalCheckpoints(files, directory / CHECKPOINTS, checkpoints_kept)
             found = Recovery(files, directory, log, checkpoints.newest_position()).run()
             writer = SegmentWriter(
@@ -155,6 +160,11 @@ class LocalCommitLog:
     def synced(self) -> int:
         """The position below which all is known to be durable."""
         return self._synced
+
+    @property
+    def failure(self) -> ReadOnly | None:
+        """Why nothing more is written, if so."""
+        return self._writer.failure
 
     @property
     def recovered(self) -> RecoveryReport:
@@ -215,8 +225,30 @@ class LocalCommitLog:
 
     def _sync(self) -> int:
         with self._syncing:
-            self._synced = self._writer.sync()
+            # Without a descriptor for the directory nothing was synced yet, so nothing failed: try again.
+            for _ in range(limits.DESCRIPTOR_RETRIES):
+                try:
+                    self._synced = self._writer.sync()
+                    break
+                except NoDescriptors:
+                    time.sleep(limits.DESCRIPTOR_RETRY_S)
+            else:
+                self._synced = self._writer.sync(last=True)
             return self._synced
+
+    async def probe(self, size: int) -> None:
+        """Try to take `size` bytes of the disk, and release them. Raises NoSpace, ReadOnly, OSError."""
+        await self._chore_lane.run(lambda: self._probe(size))
+
+    def _probe(self, size: int) -> None:
+        self._writer.check()
+        path = self._wal / f"probe{TEMPORARY_SUFFIX}"
+        file = self._files.create(path)
+        try:
+            file.posix_fallocate(0, size)
+        finally:
+            file.close()
+            self._files.unlink(path)
 
     def follow(self, position: int) -> AsyncIterator[list[Committed]]:
         """The commits from `position` up to the tail, in chunks. Raises LogDamaged."""
@@ -292,7 +324,7 @@ class LocalCommitLog:
         return linked
 
     async def distrust(self, object: int, start: int, length: int) -> None:
-        """There is no cache."""
+        """Do nothing: the local log has no cache."""
 
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""

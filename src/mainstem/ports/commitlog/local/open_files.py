@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
-from mainstem import limits
 from mainstem.ports.commitlog.local.segments import segment_path
 from mainstem.ports.files import File, Files
+
+SEGMENT_FILES_OPEN_MAX = 128  # read-only WAL files kept open
 
 
 class _Shared:
@@ -43,7 +44,7 @@ class OpenFiles:
                 self._open[number] = shared
             self._open.move_to_end(number)
             shared.readers += 1
-            while len(self._open) > limits.SEGMENT_FILES_OPEN_MAX:
+            while len(self._open) > SEGMENT_FILES_OPEN_MAX:
                 self._retire(self._open.popitem(last=False)[1])
         try:
             yield shared.file

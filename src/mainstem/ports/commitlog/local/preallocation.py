@@ -13,6 +13,10 @@ from mainstem.ports.commitlog.local import segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.files import File, Files, write_all
 
+# The next WAL file is zeroed in steps that an append can wait for
+SEGMENT_ZEROING_STEP_BYTES = 1 * limits.MIB
+SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
+
 
 class Preallocation:
     """Creates a segment file, allocates and zeroes it, and makes that durable.
@@ -87,14 +91,14 @@ class Preallocation:
             if self._taken.is_set():
                 return
             self._file.posix_fallocate(0, self._segment_bytes)
-        zeros = memoryview(bytes(limits.SEGMENT_ZEROING_STEP_BYTES))
+        zeros = memoryview(bytes(SEGMENT_ZEROING_STEP_BYTES))
         at = segments.HEADER_BYTES
         while at < self._segment_bytes:
             with self._step:
                 if self._taken.is_set():
                     return
                 at = write_all(self._file, [zeros[: self._segment_bytes - at]], at)
-            self._taken.wait(limits.SEGMENT_ZEROING_PAUSE_S)
+            self._taken.wait(SEGMENT_ZEROING_PAUSE_S)
         self._make_durable(self._file)
 
     def _make_durable(self, file: File) -> None:

@@ -26,13 +26,9 @@ class SerialExecutor:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._waiting = 0  # calls whose result is not yet back on the loop
+        self.idle = True  # nothing runs on it, so the loop may do the same work itself
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
-
-    @property
-    def idle(self) -> bool:
-        """Nothing runs on it, so the loop may do the same work itself."""
-        return not self._waiting and not self._closed
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Queue a call. It runs even if the caller stops waiting: a write cannot be undone half way."""
@@ -41,6 +37,7 @@ class SerialExecutor:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting += 1
+        self.idle = False
         self._jobs.put((loop, future, call))
         return future
 
@@ -48,6 +45,7 @@ class SerialExecutor:
         """Finish the queue, then end the thread."""
         if not self._closed:
             self._closed = True
+            self.idle = False
             self._jobs.put(None)
             self._thread.join()
 
@@ -78,6 +76,7 @@ class SerialExecutor:
 
     def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._waiting -= 1
+        self.idle = not self._waiting and not self._closed
         if future.done():  # the caller was cancelled meanwhile
             return
         if error is not None:

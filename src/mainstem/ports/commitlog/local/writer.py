@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mainstem.errors import MainstemError, NoSpace, ReadOnly
+from mainstem.errors import MainstemError, NoDescriptors, NoSpace, ReadOnly
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import SUSPECT
@@ -54,6 +54,7 @@ class SegmentWriter:
         self._files = files
         self._wal = wal
         self._log = log
+        self._log_low = log.low
         self._known = known  # shared with the reader
         self._segment_bytes = segment_bytes
         self._prepare_ahead = prepare_ahead
@@ -86,7 +87,7 @@ class SegmentWriter:
             slices,
             start=segment.data_end,
             position=self.end,
-            log=self._log.low,
+            log=self._log_low,
             synced=synced,
             crc=crc,
         )
@@ -114,6 +115,8 @@ class SegmentWriter:
 
     def start_segment(self) -> WritableSegment:
         """Make the next segment the current one, with the position it starts at."""
+        if self._current is not None and not self._current.file.in_place():
+            raise self._replaced(self._current.file)
         number = self._last_number + 1
         path = segments.segment_path(self._wal, number)
         preparation, self._next = self._next, None
@@ -135,8 +138,9 @@ class SegmentWriter:
         self._current = current
         return current
 
-    def sync(self) -> int:
-        """Make everything written so far durable, older segments first. A failure is final. Calls do not overlap.
+    def sync(self, *, last: bool = False) -> int:
+        """Make everything written so far durable, older segments first. Calls do not overlap. A failure is final, but
+        for NoDescriptors, unless this is the `last` try.
 
         Returns the position below which all is durable."""
         self.check()
@@ -149,6 +153,14 @@ class SegmentWriter:
                     self._files.fsync_dir(self._wal)
                     one.named = True
                 one.file.fdatasync()
+                if not one.file.in_place():
+                    raise self._replaced(one.file)
+        except ReadOnly:
+            raise
+        except NoDescriptors as error:
+            if last:
+                raise self.fail(error) from error
+            raise
         except (MainstemError, OSError) as error:
             raise self.fail(error) from error
         with self._lock:
@@ -165,6 +177,14 @@ class SegmentWriter:
             self.failure = ReadOnly(
                 f"writing to {self._wal} failed ({error}): reads still work; repair the disk, then restart"
             )
+        return self.failure
+
+    def _replaced(self, file: File) -> ReadOnly:
+        """Stop writing. Unlike `fail`, write nothing to the directory: it may belong to another process by now."""
+        self.failure = ReadOnly(
+            f"{file.path} was deleted, moved or replaced while this process wrote to it: nothing more is written; "
+            "find out which program did it, put the file back, then restart"
+        )
         return self.failure
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Writing and following commits: one object an entry, put under a key that only one writer can take."""
+"""Writing and following commits: one object per entry, put under a key that only one writer can take."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ from mainstem.ports.commitlog.shared.core.fairness import Fairness
 from mainstem.ports.commitlog.shared.core.freshness import Freshness
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.objectstore.port import ObjectStore
+
+BUCKET_INLINE_BYTES_MAX = 128 * limits.KIB  # a larger payload has its own objects, put before the entry
+BUCKET_POLL_S = 0.025  # shortest poll interval of a follower at the end …
+BUCKET_POLL_MAX_S = 0.25  # … and the longest, while there is nothing new
+BUCKET_PUT_S = 5.0  # an entry without a response for this long, and not in the bucket, is put again
 
 Wait = Callable[[float], Awaitable[None]]
 
@@ -70,18 +75,18 @@ class BucketCommits:
 
     @property
     def entry_bytes_max(self) -> int:
-        return limits.BUCKET_INLINE_BYTES_MAX
+        return BUCKET_INLINE_BYTES_MAX
 
     @property
     def payload_bytes_max(self) -> int:
-        return limits.BUCKET_INLINE_BYTES_MAX
+        return BUCKET_INLINE_BYTES_MAX
 
     @property
     def upload_s_max(self) -> float:
         return limits.BUCKET_STALE_S
 
     def check_writable(self) -> None:
-        """Whoever can open the bucket may write."""
+        """Every process that can open the bucket may write."""
 
     def new_token(self) -> bytes:
         return self._random.token(TOKEN_BYTES)
@@ -122,7 +127,7 @@ class BucketCommits:
 
     async def follow(self, position: int) -> AsyncGenerator[Sequence[DecodedCommit[EntryHead]], None]:
         at = position
-        pause = limits.BUCKET_POLL_S
+        pause = BUCKET_POLL_S
         count = 1
         while True:
             end = self._table.end
@@ -132,14 +137,14 @@ class BucketCommits:
                 yield known
                 if at > end:  # others write: there may be more already, and more to come
                     count = min(2 * len(known), limits.BUCKET_READS_MAX)
-                    pause = limits.BUCKET_POLL_S
+                    pause = BUCKET_POLL_S
                 continue
             await self._tail_reached(at, end)
             if at < self._table.end:
                 continue  # our own append got ahead meanwhile
             yield ()
             await self._wait(pause)
-            pause = min(2 * pause, limits.BUCKET_POLL_MAX_S)
+            pause = min(2 * pause, BUCKET_POLL_MAX_S)
             count = 1
 
     async def tail(self) -> int:
@@ -204,17 +209,17 @@ class BucketCommits:
     async def _put(self, position: int, stored: bytes) -> bool:
         """False: another commit has the position, or ours has it and we did not wait for the answer.
 
-        Some stores make the loser of a race wait a second or more. There is no need to: a commit read at the position
+        Some stores make the loser of a race wait a second or more. That is unnecessary: a commit read at the position
         settles it, and the rest of our put finds the key taken. If no answer comes for long while the store shows an
         empty key, the connection is dead. Raises StoreUnreachable then, so that another one is tried."""
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + limits.BUCKET_PUT_S
+        give_up_at = loop.time() + BUCKET_PUT_S
         arrival = self._table.arrival()
         putting = asyncio.ensure_future(self._store.put(self._keys.entry(position), stored, if_absent=True))
         try:
             while True:
                 await asyncio.wait(
-                    (putting, arrival), timeout=limits.BUCKET_POLL_MAX_S, return_when=asyncio.FIRST_COMPLETED
+                    (putting, arrival), timeout=BUCKET_POLL_MAX_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if putting.done():
                     return putting.result()
@@ -245,7 +250,7 @@ class BucketCommits:
         return found
 
     async def _tail_reached(self, at: int, end: int) -> None:
-        """No entry is at the position: nobody has written it yet, or it is gone.
+        """No entry is at the position: it is not written yet, or it is missing.
 
         `end` is what the table knew before the look; it may know more now."""
         if at < end or self._freshness.is_stale():
@@ -275,7 +280,7 @@ class BucketCommits:
             self._looking = asyncio.ensure_future(self._look(fairness))
 
     async def _look(self, fairness: Fairness) -> None:
-        with contextlib.suppress(MainstemError):  # usually there is no request; an outage shows elsewhere
+        with contextlib.suppress(MainstemError):  # usually no request exists; an outage shows elsewhere
             fairness.heard(await self._store.get(self._keys.turn))
 
     async def _ask(self, request: bytes) -> None:

@@ -25,6 +25,10 @@ from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 
+BUCKET_OBJECT_BYTES = 64 * limits.MIB  # payload after which a bucket log's object is sealed …
+BUCKET_OBJECT_COMMITS_MAX = 4096  # … or this many commits, which bounds a search for one
+BUCKET_ENTRIES_KEPT_MS = 3_600_000  # by the store's clock; far longer than a stalled put can last
+
 
 class BucketCommitLog(SharedLog[EntryHead, SealName]):
     """Use `open`."""
@@ -37,9 +41,9 @@ class BucketCommitLog(SharedLog[EntryHead, SealName]):
         folder: str = LOG_FOLDER,
         reads: ObjectStore | None = None,
         cache: Path | None = None,
-        object_bytes: int = limits.BUCKET_OBJECT_BYTES,
+        object_bytes: int = BUCKET_OBJECT_BYTES,
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
-        entries_kept_ms: int = limits.BUCKET_ENTRIES_KEPT_MS,
+        entries_kept_ms: int = BUCKET_ENTRIES_KEPT_MS,
         clock: Clock | None = None,
         random: Random | None = None,
         wait: Wait = asyncio.sleep,
@@ -58,7 +62,7 @@ class BucketCommitLog(SharedLog[EntryHead, SealName]):
             reads = CachedObjectStore(store, cache, origin=identity)
         reads = reads or store
         number = int.from_bytes(identity[:8], "little")
-        table: ObjectTable[EntryHead, SealName] = ObjectTable(object_bytes, limits.BUCKET_OBJECT_COMMITS_MAX)
+        table: ObjectTable[EntryHead, SealName] = ObjectTable(object_bytes, BUCKET_OBJECT_COMMITS_MAX)
         freshness = Freshness(clock or SystemClock(), limits.BUCKET_STALE_S)
         reader = EntryReader(store, reads, keys, number)
         commits = BucketCommits(store, keys, reader, table, freshness, random, number, wait)

@@ -20,11 +20,13 @@ from mainstem.ports.commitlog.shared.core.backend import DecodedCommit, Floor
 from mainstem.ports.commitlog.shared.core.objects import OpenObject
 from mainstem.ports.objectstore.port import ObjectStore
 
+BUCKET_RECENT_BYTES = 16 * limits.MIB  # payload of the newest entries, cached for readers
+
 
 class RecentEntries:
     """The newest entry objects by position, for followers and readers close to the tail. Thread-safe."""
 
-    def __init__(self, bytes_max: int = limits.BUCKET_RECENT_BYTES) -> None:
+    def __init__(self, bytes_max: int = BUCKET_RECENT_BYTES) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, Buffer] = OrderedDict()

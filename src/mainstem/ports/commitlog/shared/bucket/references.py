@@ -21,6 +21,9 @@ from typing import NamedTuple
 from mainstem import limits
 from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
 
+# A payload of at least this size stays there when its object is sealed
+BUCKET_REFERENCE_BYTES_MIN = 1 * limits.MIB
+
 REFERENCE_ROW = struct.Struct("<QI16s")
 
 
@@ -68,7 +71,7 @@ class References:
                 for one in commits
                 if one.payload_apart
                 and not one.entry_apart
-                and one.payload_length >= limits.BUCKET_REFERENCE_BYTES_MIN
+                and one.payload_length >= BUCKET_REFERENCE_BYTES_MIN
             ),
         )
 

@@ -33,7 +33,6 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, NewerVersion, NotFound
 from mainstem.ports.commitlog.port import Piece
 from mainstem.ports.commitlog.shared.bucket.entries import EntryHead
@@ -44,6 +43,8 @@ from mainstem.ports.commitlog.shared.bucket.references import REFERENCE_ROW, Ref
 from mainstem.ports.commitlog.shared.core.backend import Floor, SealedListing
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable, OpenObject
 from mainstem.ports.objectstore.port import ObjectStore
+
+BUCKET_REFERENCES_IN_MEMORY = 256  # sealed objects whose payload locations are cached
 
 HEAD = struct.Struct("<8sII")
 ROWS = struct.Struct("<II")
@@ -148,7 +149,7 @@ class BucketObjects:
         known = self._references.get(name)
         if known is None:
             known = self._references[name] = await self._read_references(name)
-            while len(self._references) > limits.BUCKET_REFERENCES_IN_MEMORY:
+            while len(self._references) > BUCKET_REFERENCES_IN_MEMORY:
                 self._references.popitem(last=False)
         return known
 

@@ -18,6 +18,11 @@ from aetcd import rpc
 from mainstem import limits
 from mainstem.errors import Closed, InvalidConfig, MainstemError, NoSpace, StorageError, Unavailable
 
+ETCD_CALL_S = 5.0  # one attempt of a call
+ETCD_RETRY_S = 15.0  # all attempts of a call: an election takes a second or two
+ETCD_WATCH_IDLE_S = 5.0  # a watch without events for this long is restarted
+ETCD_RANGE_BYTES_MAX = 64 * limits.MIB  # one response
+
 _PASSING = frozenset(
     {
         rpc.StatusCode.UNAVAILABLE,
@@ -35,7 +40,7 @@ _OPTIONS = (
         "grpc.http2.max_pings_without_data",
         0,
     ),  # unlimited: a watch must notice a dead connection
-    ("grpc.max_receive_message_length", limits.ETCD_RANGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", ETCD_RANGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -55,8 +60,8 @@ class EtcdOptions:
     ca_file: Path | None = None  # TLS if given
     cert_file: Path | None = None  # this client's own certificate, with its key
     key_file: Path | None = None
-    call_s: float = limits.ETCD_CALL_S  # one attempt
-    retry_s: float = limits.ETCD_RETRY_S  # all attempts of one call
+    call_s: float = ETCD_CALL_S  # one attempt
+    retry_s: float = ETCD_RETRY_S  # all attempts of one call
 
 
 class Connection(NamedTuple):
@@ -222,7 +227,7 @@ class EtcdClient:
 async def _next(call: Any) -> Any:
     """A watch's next answer; None if it takes too long, which ends the call."""
     try:
-        async with asyncio.timeout(limits.ETCD_WATCH_IDLE_S):
+        async with asyncio.timeout(ETCD_WATCH_IDLE_S):
             return await call.read()
     except TimeoutError:
         return None

@@ -59,6 +59,9 @@ from mainstem.ports.commitlog.shared.etcd.records import (
     unpack_floor,
 )
 
+ETCD_ENTRY_BYTES_MAX = 64 * limits.KIB  # a larger entry is stored in the object store, after its payload
+ETCD_WATCH_PAUSE_S = 0.1  # before a lost watch is restarted
+
 
 class TokenSource:
     """Unique ids that tell when they were made."""
@@ -117,7 +120,7 @@ class EtcdCommits:
 
     @property
     def entry_bytes_max(self) -> int:
-        return limits.ETCD_ENTRY_BYTES_MAX
+        return ETCD_ENTRY_BYTES_MAX
 
     @property
     def payload_bytes_max(self) -> int:
@@ -251,7 +254,7 @@ class EtcdCommits:
                 down_since = now if down_since is None else down_since
                 if now - down_since > self._retry_s:
                     raise
-                await asyncio.sleep(limits.ETCD_WATCH_PAUSE_S)
+                await asyncio.sleep(ETCD_WATCH_PAUSE_S)
 
     async def tail(self) -> int:
         newest = await self._client.newest(self._keys.commit(0), self._keys.commits_end)

@@ -23,6 +23,9 @@ from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Seal, pac
 from mainstem.ports.loop_thread import LoopThread
 from mainstem.ports.objectstore.port import ObjectStore
 
+ETCD_OBJECT_COMMITS_MAX = 16 * limits.KIB  # commits in one object, which bounds the memory for an open one
+ETCD_RETENTION_MS = 3_600_000  # of commits after their object is sealed: longer than any retry or lag
+
 __all__ = ["EtcdCommitLog", "EtcdOptions", "own_store"]
 
 
@@ -46,7 +49,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         folder: str = LOG_FOLDER,
         object_bytes: int = limits.SEGMENT_BYTES,
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
-        retention_ms: int = limits.ETCD_RETENTION_MS,
+        retention_ms: int = ETCD_RETENTION_MS,
         clock: Clock | None = None,
         random: Random | None = None,
         connect: Connect | None = None,
@@ -63,7 +66,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         try:
             identity = await _identify(client, keys, tokens)
             guard = await take_epoch(client, keys, broker, tokens.new()) if broker is not None else None
-            table: ObjectTable[CommitRecord, Seal] = ObjectTable(object_bytes, limits.ETCD_OBJECT_COMMITS_MAX)
+            table: ObjectTable[CommitRecord, Seal] = ObjectTable(object_bytes, ETCD_OBJECT_COMMITS_MAX)
             payloads = Payloads(store, names)
             commits = EtcdCommits(
                 client,

@@ -23,6 +23,8 @@ from mainstem.ports.commitlog.shared.etcd.records import (
     unpack_floor,
 )
 
+ETCD_TRUNCATED_AT_ONCE = 10_000  # commits deleted by one call
+
 
 class EtcdObjects:
     """The objects of one log."""
@@ -179,7 +181,7 @@ class EtcdObjects:
             return
         at = number_in(oldest[0].key)
         while at < position:
-            step = min(position, at + limits.ETCD_TRUNCATED_AT_ONCE)
+            step = min(position, at + ETCD_TRUNCATED_AT_ONCE)
             await self._client.delete(self._keys.commit(at), self._keys.commit(step))
             at = step
 

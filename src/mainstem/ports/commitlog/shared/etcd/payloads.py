@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
 
-from mainstem import limits
 from mainstem.errors import LogDamaged, NotFound
 from mainstem.ports.commitlog.port import Buffer, Piece
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.records import CommitRecord, Seal
 from mainstem.ports.objectstore.port import ObjectStore, store_now_ms
+
+ETCD_DIRECTORIES_IN_MEMORY = 64  # sealed objects whose list of commits is cached
 
 _AT_ONCE = 16  # parallel requests to the store
 
@@ -76,7 +77,7 @@ class Payloads:
         if known is None:
             known = Directory.unpack(await self._sealed(seal, index=False))
             self._directories[seal.token] = known
-            while len(self._directories) > limits.ETCD_DIRECTORIES_IN_MEMORY:
+            while len(self._directories) > ETCD_DIRECTORIES_IN_MEMORY:
                 self._directories.popitem(last=False)
         return known
 

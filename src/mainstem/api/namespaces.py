@@ -1,0 +1,58 @@
+"""Namespaces of topics, and their policies."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.api.base import Performance
+from mainstem.api.topics import Durability
+
+
+class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
+    """Policies to set; what is left out stays, or is not limited in a new namespace. Null removes a default."""
+
+    retention_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    retention_bytes: int | msgspec.UnsetType | None = msgspec.UNSET
+    ttl_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    durability: Durability | msgspec.UnsetType | None = msgspec.UNSET
+    partitions: int | msgspec.UnsetType | None = msgspec.UNSET
+    principals: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    topics_max: int | msgspec.UnsetType = msgspec.UNSET
+    partitions_max: int | msgspec.UnsetType = msgspec.UNSET
+    bytes_max: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class NamespaceReport(msgspec.Struct, frozen=True):
+    """A namespace, its policies and how much it holds."""
+
+    namespace: str
+    retention_ms: int | None
+    retention_bytes: int | None
+    ttl_ms: int | None
+    durability: Durability | None
+    partitions: int | None
+    principals: tuple[str, ...]
+    topics_max: int
+    partitions_max: int
+    bytes_max: int
+    topics_total: int
+    partitions_total: int
+    bytes_total: int
+    created_ms: int
+
+
+class NamespaceReports(msgspec.Struct, frozen=True):
+    namespaces: list[NamespaceReport]
+    performance: Performance
+
+
+class NamespaceConfigured(msgspec.Struct, frozen=True):
+    created: bool
+    namespace: NamespaceReport
+    performance: Performance
+
+
+class NamespaceDeletion(msgspec.Struct, frozen=True):
+    namespace: str
+    topics_deleted: int
+    performance: Performance

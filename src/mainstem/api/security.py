@@ -1,0 +1,91 @@
+"""API keys, users and access rules."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.api.base import U64, Performance
+
+
+class KeyBody(msgspec.Struct, frozen=True):
+    name: str = ""  # of the principal; none: the key's id
+    scopes: str = ""  # joined with +: read, write, delete, admin; none: all
+    prefixes: list[str] = []
+    namespace: str = ""
+    ttl_ms: U64 = 0  # 0: the key does not expire
+
+
+class KeyDescription(msgspec.Struct, frozen=True):
+    """A key without its secret, which only the response to its creation or rotation has."""
+
+    id: str
+    principal: str
+    scopes: str
+    prefixes: list[str]
+    namespace: str
+    created_ms: int
+    expires_ms: int | None
+    rotated_ms: int | None
+
+
+class KeyCreated(KeyDescription, frozen=True, kw_only=True):
+    secret: str
+    performance: Performance
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    keys: list[KeyDescription]
+    performance: Performance
+
+
+class KeyRevoked(msgspec.Struct, frozen=True):
+    id: str
+    revoked: bool
+    performance: Performance
+
+
+class UserBody(msgspec.Struct, frozen=True):
+    password: str | None = None  # none: a random one, which the response has
+
+
+class UserChanged(msgspec.Struct, frozen=True):
+    user: str
+    performance: Performance
+    password: str | None = None  # that the server generated
+
+
+class UserDescription(msgspec.Struct, frozen=True):
+    user: str
+    mechanisms: list[str]
+
+
+class UserList(msgspec.Struct, frozen=True):
+    users: list[UserDescription]
+    performance: Performance
+
+
+class UserDeleted(msgspec.Struct, frozen=True):
+    user: str
+    deleted: bool
+    performance: Performance
+
+
+class RuleBody(msgspec.Struct, frozen=True):
+    """One access rule in words."""
+
+    principal: str  # User:name, or User:* for everybody
+    operation: str  # all, read, write, create, delete, alter, describe, …
+    resource: str  # topic, group, cluster, transactional_id, queue, router, table, namespace
+    name: str = "*"
+    pattern: str = "literal"  # or prefixed
+    permission: str = "allow"  # or deny
+    host: str = "*"
+
+
+class RulesBody(msgspec.Struct, frozen=True):
+    rules: list[RuleBody]
+
+
+class RuleList(msgspec.Struct, frozen=True):
+    rules: list[RuleBody]
+    performance: Performance

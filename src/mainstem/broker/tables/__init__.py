@@ -1,1 +1,0 @@
-"""Topics as tables: the Iceberg catalog, planning of the lake, publication, garbage."""

@@ -1,0 +1,80 @@
+"""Rates on the HTTP door.
+
+A request waits until what its principal and namespace moved before is paid for, up to `HTTP_THROTTLE_WAIT_MS_MAX`; the
+answer names the wait as `throttle_wait_ms`. What would wait longer gets 429 with the time in Retry-After, and has no
+effect. Event streams and sockets get their next records when the ones before are paid for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem import limits
+from mainstem.broker.rates import RateLimiter
+from mainstem.doors.http.transport.errors import Refusal
+from mainstem.doors.http.transport.requests import HttpRequest
+
+_DEFAULT_NAMESPACE = "default"
+
+
+async def write_allowed(request: HttpRequest, topic: str, size: int, records: int) -> None:
+    """Count a write, and wait for its turn. Raises Refusal 429."""
+    rates = request.broker.rates
+    if not rates.stored.active:
+        return
+    limiter = rates.producing(request.principal, _namespace(request, topic))
+    if limiter is None:
+        return
+    wait_ms = 0 if request.waited_to_publish else _checked(limiter, "producer_rate")
+    limiter.take(size, records)  # before the wait: requests that come meanwhile wait behind this one
+    await _wait(request, wait_ms)
+
+
+async def publish_allowed(request: HttpRequest, topic: str) -> None:
+    """Wait until an earlier write is paid for: a socket's writes keep their order. Raises Refusal 429."""
+    limiter = request.broker.rates.producing(request.principal, _namespace(request, topic))
+    if limiter is not None:
+        request.waited_to_publish = True
+        await asyncio.sleep(0)  # the write before begins, and is counted
+        await _wait(request, _checked(limiter, "producer_rate"))
+
+
+async def read_allowed(request: HttpRequest, topic: str) -> RateLimiter | None:
+    """Wait until earlier reads are paid for. Returns what counts this one; None: nothing does. Raises Refusal 429."""
+    limiter = reading(request, topic)
+    if limiter is not None:
+        await _wait(request, _checked(limiter, "consumer_rate"))
+    return limiter
+
+
+def reading(request: HttpRequest, topic: str) -> RateLimiter | None:
+    """What limits the reads of a client from a topic; None: nothing does."""
+    rates = request.broker.rates
+    if not rates.stored.active:
+        return None
+    return rates.consuming(request.principal, _namespace(request, topic), None)
+
+
+def _namespace(request: HttpRequest, topic: str) -> str:
+    found = request.broker.streams.get(topic)
+    return _DEFAULT_NAMESPACE if found is None else found.namespace
+
+
+def _checked(limiter: RateLimiter, limit: str) -> int:
+    wait_ms = limiter.debt_ms()
+    if wait_ms > limits.HTTP_THROTTLE_WAIT_MS_MAX:
+        rate = int(limiter.slowest_rate())
+        raise Refusal(
+            429,
+            "throttled",
+            f"you are over your rate of {rate} a second: retry in {wait_ms} ms",
+            {"limit": limit, "max": rate, "retry_after_ms": wait_ms},
+            ((b"retry-after", b"%d" % -(-wait_ms // 1000)),),
+        )
+    return wait_ms
+
+
+async def _wait(request: HttpRequest, wait_ms: int) -> None:
+    if wait_ms:
+        request.throttle_wait_ms += wait_ms
+        await asyncio.sleep(wait_ms / 1000)

@@ -1,0 +1,1 @@
+"""The lake's driver: a process that plans tasks, runs them on Spark and publishes tables."""

@@ -1,0 +1,1 @@
+"""Topics as tables: the Iceberg catalog, the lake's plans, the files of parts, publication, garbage."""

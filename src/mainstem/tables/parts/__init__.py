@@ -1,0 +1,1 @@
+"""Read and write the rows of parts. Runs in workers, which have neither a log nor a broker."""
