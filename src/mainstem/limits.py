@@ -162,23 +162,7 @@ GROUP_CONSUMER_HEARTBEAT_MS = 1_000  # their heartbeat interval, which dominates
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 # All doors
-DESCRIPTORS_MAX = 1 << 20  # open files that a server asks the system for
-DESCRIPTORS_RESERVED = 384  # of them for files of the log, so that connections never use up all
-CONNECTIONS_PER_FREE_SEAT = 8  # a principal may have this many for each one that is left
-CONNECTION_UNUSED_S_MIN = 0.1  # a connection unused for this long may be closed to make room for another
-CONNECTIONS_EXAMINED_MAX = 256  # to find such a connection
-PRINCIPALS_KEPT = 10_000  # whose rates are known
-RECEIVED_BYTES_MAX = 256 * MIB  # of unfinished requests, and of requests behind others of their connection
-DECODES_WAITING_MAX = 256  # compressed bodies and large batches of one principal that wait to be decoded
-REQUESTS_WAITING_MAX = 16 * KIB  # parsed, behind others of their connection
-RESPONSE_BYTES_MAX = 256 * MIB  # of large responses that clients have not read
-STEPS_AHEAD_PER_TURN = 8  # of all clients that send requests ahead …
-STEPS_AHEAD_PAUSE_S = 0.001  # … after which others are served for at least this long
-CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
-CONTROL_FRAMES_BURST = 500.0  # … and at once
-CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal
-CONTROL_FRAMES_PER_PRINCIPAL_S = 1_000.0
-CONTROL_FRAMES_PER_PRINCIPAL_BURST = 5_000.0
+TLS_HANDSHAKE_S = 15.0
 
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # of a request's body, compressed and decompressed
@@ -194,10 +178,6 @@ HTTP_HEAD_S = 10.0  # time for the request line and headers, from the first byte
 HTTP_STALL_S = 30.0  # timeout of a body without new bytes, and of a response that the client does not read
 HTTP_STALL_BYTES_MIN = 4 * KIB  # … fewer bytes than this in that time count as none
 HTTP_IDLE_S = 75.0  # a connection without a request is closed after this
-HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
-HTTP_HEAD_STEP_BYTES = 4 * KIB  # parsed at a time, which bounds the requests that one step finds …
-HTTP_BODY_STEP_BYTES = 64 * KIB  # … and the same inside a body
-HTTP2_FRAMES_PER_TURN = 16  # processed before the event loop serves others
 HTTP2_STREAMS_MAX = 256  # concurrent requests on one connection
 HTTP2_STREAM_WINDOW_BYTES = 1 * MIB  # of a body, received and not yet consumed
 HTTP2_CONNECTION_WINDOW_BYTES = 16 * MIB  # the same for all bodies of a connection
@@ -213,9 +193,9 @@ RENDERED_ON_LOOP_BYTES_MAX = 512 * KIB  # a larger page is rendered as JSON by a
 DIFF_WAIT_MS_MAX = 30_000
 TOPIC_PAGE_DEFAULT = 100
 TOPIC_PAGE_MAX = 1_000
+LARGE_READ_BYTES = 192 * MIB  # counted for a read that decodes a very large batch: there is one at a time
 
 # Routers
-LARGE_READ_BYTES = 192 * MIB  # counted for a read that decodes a very large batch: there is one at a time
 ROUTERS_MAX = 10_000
 ROUTER_HOPS_MAX = 8  # a copy with a higher hop count is dropped
 ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, compressed …
@@ -230,8 +210,7 @@ TEXT_PIPELINE_BYTES_MAX = 512 * KIB  # the same in bytes
 TEXT_BATCH_RECORDS_MAX = 64  # pipelined PUTs in one batch: a GET decodes the batch up to its record
 TEXT_TAKES_PER_RUN_MAX = 64  # pipelined GETs served by one commit
 TEXT_WRITE_BUFFER_BYTES = 256 * KIB  # responses that a client has not read; above it, no request is served
-TEXT_IDLE_S = 600.0  # an idle connection is closed after this …
-TEXT_FRAME_S = 30.0  # … and one with an incomplete request after this
+TEXT_IDLE_S = 600.0  # an idle connection is closed after this
 TEXT_STALL_S = 60.0  # a client that reads nothing for this long is disconnected
 TEXT_LINGER_S = 1.0  # how long a rejected client may continue to send, so that it can read the error
 TEXT_STATE_SEGMENTS_MAX = 10_000  # newest segments listed by one STATE
@@ -249,14 +228,6 @@ KAFKA_RECEIVE_BUFFER_BYTES = 256 * KIB  # shared by all connections
 KAFKA_BULK_BYTES = 32 * KIB  # a client that sends this much at once, or in a request, gets its own memory …
 KAFKA_LANDING_BLOCK_BYTES = 4 * MIB  # … a block that several requests fill …
 KAFKA_LANDING_FRAME_BYTES_MAX = 1 * MIB  # … but not larger ones: too much of its end would stay unused
-KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * KIB  # an incomplete request of this size counts as received bytes …
-KAFKA_RESERVED_FRAME_BYTES_MIN = (
-    64 * KIB
-)  # … and one of this size is not read before there is room for all of it
-KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is given up after this …
-KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for the room
-KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * KIB  # the average rate of a request that takes longer
-KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described before the event loop serves others
 KAFKA_LANDING_FRAMES_MAX = 64  # incomplete ones: each may hold a block
 KAFKA_LANDING_BLOCKS_MAX = 32  # free blocks that are reused
 KAFKA_WRITE_BUFFER_BYTES = 1 * MIB  # responses that a client has not read; above it, reading stops
@@ -325,7 +296,6 @@ GROUP_NAMES_KEPT = 100_000  # clients whose consumer group is known
 GROUP_NAMED_S = 300.0  # how long a client is taken for a reader of the group that it named
 ACCESS_DECISIONS_KEPT = 100_000  # cached decisions of the access rules, until a rule changes
 KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * KIB  # before a client has authenticated
-TLS_HANDSHAKE_S = 15.0
 KAFKA_TOKEN_BYTES_MAX = 16 * KIB  # of an OAuth bearer
 KAFKA_TOKEN_KEYS_MAX = 100  # in a JWKS: a token without a key id is checked against each key of its algorithm
 KAFKA_TOKEN_TIME_S_MAX = 253_402_300_799  # the end of the year 9999; clients that send milliseconds exceed it

@@ -18,6 +18,8 @@ from mainstem import limits
 from mainstem.errors import Closed, Throttled
 from mainstem.records.undecodable import FAULTS, decoded
 
+DECODES_WAITING_MAX = 256  # compressed bodies and large batches of one principal that wait to be decoded
+
 T = TypeVar("T")
 
 
@@ -42,7 +44,7 @@ class Decoding:
         if self._stopped:
             raise Closed("the server is stopping")
         line = self._waiting.setdefault(principal, deque())
-        bound = limits.DECODES_WAITING_MAX
+        bound = DECODES_WAITING_MAX
         if len(line) >= bound:
             raise Throttled(
                 "decoding", bound, f"{bound} compressed bodies or batches of this client wait already"

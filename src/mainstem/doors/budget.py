@@ -19,6 +19,22 @@ from mainstem import events, limits
 from mainstem.broker.access.principal import ANONYMOUS, Principal
 from mainstem.metrics import Metric, one
 
+DESCRIPTORS_MAX = 1 << 20  # open files that a server asks the system for
+DESCRIPTORS_RESERVED = 384  # of them for files of the log, so that connections never use up all
+CONNECTIONS_PER_FREE_SEAT = 8  # a principal may have this many for each one that is left
+CONNECTION_UNUSED_S_MIN = 0.1  # a connection unused for this long may be closed to make room for another
+CONNECTIONS_EXAMINED_MAX = 256  # to find such a connection
+PRINCIPALS_KEPT = 10_000  # whose rates are known
+RECEIVED_BYTES_MAX = (
+    256 * limits.MIB
+)  # of unfinished requests, and of those behind others of their connection
+REQUESTS_WAITING_MAX = 16 * limits.KIB  # parsed, behind others of their connection
+RESPONSE_BYTES_MAX = 256 * limits.MIB  # of large responses that clients have not read
+STEPS_AHEAD_PER_TURN = 8  # of all clients that send requests ahead …
+STEPS_AHEAD_PAUSE_S = 0.001  # … after which others are served for at least this long
+CONTROL_FRAMES_PER_PRINCIPAL_S = 1_000.0
+CONTROL_FRAMES_PER_PRINCIPAL_BURST = 5_000.0
+
 _log = events.named("doors")
 
 
@@ -145,12 +161,12 @@ class Turns:
     def _run(self) -> None:
         """Pause between turns, in which the threads that write the log can run."""
         try:
-            for _ in range(min(len(self._waiting), limits.STEPS_AHEAD_PER_TURN)):
+            for _ in range(min(len(self._waiting), STEPS_AHEAD_PER_TURN)):
                 self._waiting.popleft()()
         finally:
             self._scheduled = bool(self._waiting)
             if self._scheduled:
-                asyncio.get_running_loop().call_later(limits.STEPS_AHEAD_PAUSE_S, self._run)
+                asyncio.get_running_loop().call_later(STEPS_AHEAD_PAUSE_S, self._run)
 
 
 class BudgetedConnection(Protocol):
@@ -203,7 +219,7 @@ class Seats:
     def _has_room(self, principal: str) -> bool:
         left = self.limit - self.taken
         held = len(self._held.get(principal, ()))
-        if left > 0 and held < limits.CONNECTIONS_PER_FREE_SEAT * left:
+        if left > 0 and held < CONNECTIONS_PER_FREE_SEAT * left:
             return True
         most = principal if left > 0 else max(self._held, key=lambda name: len(self._held[name]))
         return self._evict(most)
@@ -211,8 +227,8 @@ class Seats:
     def _evict(self, principal: str) -> bool:
         """Close the connection of this principal that is unused the longest."""
         held = self._held[principal]
-        before = asyncio.get_running_loop().time() - limits.CONNECTION_UNUSED_S_MIN
-        for _ in range(min(len(held), limits.CONNECTIONS_EXAMINED_MAX)):
+        before = asyncio.get_running_loop().time() - CONNECTION_UNUSED_S_MIN
+        for _ in range(min(len(held), CONNECTIONS_EXAMINED_MAX)):
             connection = next(iter(held))
             unused = connection.unused_since()
             if unused is not None and unused <= before:
@@ -230,11 +246,9 @@ class Budget:
 
     def __init__(self, connections_max: int | None = None) -> None:
         self.seats = Seats(connections_max or connection_limit())
-        self.received = Pool(lambda: limits.RECEIVED_BYTES_MAX)  # bytes of unfinished or waiting requests
-        self.requests = Pool(lambda: limits.REQUESTS_WAITING_MAX)  # parsed, behind others of their connection
-        self.responses = Pool(
-            lambda: limits.RESPONSE_BYTES_MAX
-        )  # large responses, until clients have read them
+        self.received = Pool(lambda: RECEIVED_BYTES_MAX)  # bytes of unfinished or waiting requests
+        self.requests = Pool(lambda: REQUESTS_WAITING_MAX)  # parsed, behind others of their connection
+        self.responses = Pool(lambda: RESPONSE_BYTES_MAX)  # large responses, until clients have read them
         self.turns = Turns()
         self._frames: dict[str, FrameRate] = {}
         self.floods_closed = 0
@@ -247,8 +261,8 @@ class Budget:
         """Of all connections of a principal, so that a new connection does not reset it."""
         rate = self._frames.pop(principal, None)
         if rate is None:
-            rate = FrameRate(limits.CONTROL_FRAMES_PER_PRINCIPAL_S, limits.CONTROL_FRAMES_PER_PRINCIPAL_BURST)
-            if len(self._frames) >= limits.PRINCIPALS_KEPT:
+            rate = FrameRate(CONTROL_FRAMES_PER_PRINCIPAL_S, CONTROL_FRAMES_PER_PRINCIPAL_BURST)
+            if len(self._frames) >= PRINCIPALS_KEPT:
                 del self._frames[next(iter(self._frames))]
         self._frames[principal] = rate
         return rate
@@ -293,7 +307,7 @@ class Budget:
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files to the hard limit. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, limits.DESCRIPTORS_MAX)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -304,8 +318,8 @@ def connection_limit() -> int:
     """Connections that leave enough descriptors for files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        soft = limits.DESCRIPTORS_MAX
-    reserve = min(limits.DESCRIPTORS_RESERVED, soft // 2)
+        soft = DESCRIPTORS_MAX
+    reserve = min(DESCRIPTORS_RESERVED, soft // 2)
     return max(1, soft - reserve)
 
 

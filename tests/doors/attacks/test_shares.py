@@ -14,7 +14,6 @@ import httpx
 import pytest
 import zstandard
 
-from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
@@ -130,7 +129,7 @@ async def test_the_client_that_used_less_of_the_decoding_thread_is_next() -> Non
 
 
 async def test_too_many_jobs_of_one_client_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "DECODES_WAITING_MAX", 1)
+    monkeypatch.setattr("mainstem.broker.decoding.DECODES_WAITING_MAX", 1)
     decoding = Decoding()
     gate = threading.Event()
     jobs = [asyncio.ensure_future(decoding.run("flooder", lambda: gate.wait(10))) for _ in range(3)]
@@ -156,7 +155,7 @@ async def test_an_idle_text_connection_is_closed(broker: Broker) -> None:
 async def test_a_text_request_must_not_arrive_forever(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TEXT_FRAME_S", 0.3)
+    monkeypatch.setattr("mainstem.doors.text.connections.TEXT_FRAME_S", 0.3)
     door = TextDoor(broker)
     address = await door.start(Address("127.0.0.1", 0))
     reader, writer = await asyncio.open_connection(address.host, address.port)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.doors.budget import Seats
 from mainstem.doors.open_connections import OpenConnections
+
+TEXT_FRAME_S = 30.0  # a connection with an incomplete request is closed after this
 
 _log = events.named("text")
 _SWEEPS_PER_IDLE_TIME = 4
@@ -47,14 +49,14 @@ class TextConnections(OpenConnections[HeldConnection]):
         super().forget(connection)
 
     def start_sweeping(self) -> None:
-        every = min(self._idle_s, limits.TEXT_FRAME_S) / _SWEEPS_PER_IDLE_TIME
+        every = min(self._idle_s, TEXT_FRAME_S) / _SWEEPS_PER_IDLE_TIME
         self._sweep = asyncio.get_running_loop().call_later(every, self._drop_idle)
 
     def _drop_idle(self) -> None:
         self.start_sweeping()
         now = asyncio.get_running_loop().time()
         for connection in list(self._held):
-            patience = min(self._idle_s, limits.TEXT_FRAME_S) if connection.incomplete else self._idle_s
+            patience = min(self._idle_s, TEXT_FRAME_S) if connection.incomplete else self._idle_s
             unused = connection.unused_since()
             if unused is not None and now - unused > patience:
                 _log.debug("idle connection closed", client=connection.peer)

@@ -13,7 +13,6 @@ from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.routes import CATALOG, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
-from mainstem.doors.budget import holder_of
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions
 from mainstem.doors.http.routes.table import ROUTES
@@ -146,7 +145,7 @@ class _Exchange:
             b"",
             self._started,
         )
-        request.holder = self._holder = holder_of(client.principal, self._host)
+        self._holder = request.holder
         self._request = request
         bound = self._context.view is not None or client.principal.namespace != ""
         if bound or _NAMESPACE in scope["query_string"]:

@@ -22,6 +22,10 @@ from mainstem.doors.http.transport.http2 import PREFACE, Http2Connection
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
+HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
+HTTP_HEAD_STEP_BYTES = 4 * limits.KIB  # parsed at a time, which bounds the requests that one step finds …
+HTTP_BODY_STEP_BYTES = 64 * limits.KIB  # … and the same inside a body
+
 _JOINED_BYTES_MAX = 64 * limits.KIB  # a larger body is not copied to be sent with its head
 
 
@@ -96,7 +100,7 @@ class HttpConnection(HttpToolsProtocol):
                 return
         if self._unparsed:
             self._hold(self._unparsed + data)
-        elif len(data) <= limits.HTTP_HEAD_STEP_BYTES and not self.pipeline:
+        elif len(data) <= HTTP_HEAD_STEP_BYTES and not self.pipeline:
             self._parse(data)
             if self.pipeline:
                 self._limit_pipeline()
@@ -117,10 +121,10 @@ class HttpConnection(HttpToolsProtocol):
     def _parse_in_steps(self, data: bytes) -> None:
         """Stop while enough requests wait: each takes far more memory than its bytes."""
         at = 0
-        while at < len(data) and len(self.pipeline) < limits.HTTP_PIPELINE_REQUESTS_MAX:
+        while at < len(data) and len(self.pipeline) < HTTP_PIPELINE_REQUESTS_MAX:
             if self.transport.is_closing() or self.transport.get_protocol() is not self:
                 return
-            step = limits.HTTP_BODY_STEP_BYTES if self._in_body else limits.HTTP_HEAD_STEP_BYTES
+            step = HTTP_BODY_STEP_BYTES if self._in_body else HTTP_HEAD_STEP_BYTES
             self._parse(data[at : at + step])
             at += step
         self._hold(data[at:])
@@ -129,7 +133,7 @@ class HttpConnection(HttpToolsProtocol):
     def _limit_pipeline(self) -> None:
         """Stop reading while enough requests wait, and close the connection if all clients together hold too much."""
         self._count_waiting()
-        self.flow.full = bool(self._unparsed) or len(self.pipeline) >= limits.HTTP_PIPELINE_REQUESTS_MAX
+        self.flow.full = bool(self._unparsed) or len(self.pipeline) >= HTTP_PIPELINE_REQUESTS_MAX
         if self.flow.full:
             self.flow.pause_reading()
             if self._budget.requests.over(self._peer) or self._budget.received.over(self._peer):
@@ -164,7 +168,7 @@ class HttpConnection(HttpToolsProtocol):
         """Serve the next request of the pipeline."""
         super().on_response_complete()
         self._count_waiting()
-        if self.flow.full and len(self.pipeline) <= limits.HTTP_PIPELINE_REQUESTS_MAX // 2:
+        if self.flow.full and len(self.pipeline) <= HTTP_PIPELINE_REQUESTS_MAX // 2:
             unparsed = self._unparsed
             self._hold(b"")
             self._parse_in_steps(unparsed)

@@ -28,6 +28,11 @@ from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.responses import Asgi, Header, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
+CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
+CONTROL_FRAMES_BURST = 500.0  # … and at once
+CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal
+HTTP2_FRAMES_PER_TURN = 16  # processed before the event loop serves others
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 _FRAME_HEAD_BYTES = 9
@@ -46,8 +51,8 @@ class Http2Connection(asyncio.Protocol):
         self._seats = seats
         self._budget = app.context.budget
         self._peer = ""
-        self._frames = FrameRate(limits.CONTROL_FRAMES_PER_S, limits.CONTROL_FRAMES_BURST)
-        self._free_frames = limits.CONTROL_FRAMES_FREE
+        self._frames = FrameRate(CONTROL_FRAMES_PER_S, CONTROL_FRAMES_BURST)
+        self._free_frames = CONTROL_FRAMES_FREE
         self._received = b""  # frames whose turn has not come, and the start of one
         self._preface = len(PREFACE)  # bytes of it that are still to come
         self._working = False  # frames wait for their turn
@@ -366,7 +371,7 @@ def _whole_frames(data: bytes, skipped: int) -> _WholeFrames:
             return _WholeFrames(len(data), control, False)  # h2 rejects it
         if end > len(data):
             break
-        if frames == limits.HTTP2_FRAMES_PER_TURN:
+        if frames == HTTP2_FRAMES_PER_TURN:
             return _WholeFrames(at, control, True)
         frames += 1
         control += kind not in (_DATA, _HEADERS) or (kind == _DATA and not length and not flags & _END_STREAM)

@@ -23,7 +23,8 @@ from mainstem.doors.http.transport.routing import IDS
 from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
-    from mainstem.doors.http.transport.context import Context
+    from mainstem.doors.budget import holder_of
+from mainstem.doors.http.transport.context import Context
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
-        self.holder = ""  # whom the budget counts it for
+        self.holder = holder_of(client.principal, host)  # whom the budget counts it for
         self._reserved_bytes = 0
         self.throttle_wait_ms = 0  # how long a rate made it wait
         self.waited_to_publish = False  # a socket waited before it began this write

@@ -35,7 +35,6 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.topics.service import Topic
@@ -49,6 +48,8 @@ from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.peers import Peer
 from mainstem.doors.kafka.transport.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
+
+KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described before the event loop serves others
 
 _KEY = 3
 _FIRST, _LAST = 0, 13
@@ -85,7 +86,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if context.broker.cluster.shared and _may_lack(context, wanted):
             reply.run(_answer_behind_barrier(call, wanted, reply))
             return
-        if _partition_count(context, wanted) > limits.KAFKA_METADATA_PARTITIONS_PER_TURN:
+        if _partition_count(context, wanted) > KAFKA_METADATA_PARTITIONS_PER_TURN:
             reply.run(_answer_and_keep(call, wanted, key, reply))
             return
         answer = _answer(call, wanted, [topic for topic in _topics(call, wanted, {}) if topic is not None])
@@ -238,7 +239,7 @@ def _topics(
     for part in _each_topic(call, wanted, refused):
         if isinstance(part, int):
             partitions += part + 1
-            if partitions >= limits.KAFKA_METADATA_PARTITIONS_PER_TURN:
+            if partitions >= KAFKA_METADATA_PARTITIONS_PER_TURN:
                 partitions = 0
                 yield None
         else:
@@ -298,7 +299,7 @@ def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
 
 def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> Iterator[bytes | int]:
     partitions: list[bytes] = []
-    for first in range(0, topic.partitions, limits.KAFKA_METADATA_PARTITIONS_PER_TURN):
+    for first in range(0, topic.partitions, KAFKA_METADATA_PARTITIONS_PER_TURN):
         some = _partitions(call.context, call.version, topic, first)
         partitions += some
         yield len(some)
@@ -331,7 +332,7 @@ def _partitions(context: KafkaContext, version: int, topic: Topic, first: int) -
     The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
     rests: dict[tuple[int, ...], bytes] = {}
     found = []
-    last = first + limits.KAFKA_METADATA_PARTITIONS_PER_TURN
+    last = first + KAFKA_METADATA_PARTITIONS_PER_TURN
     for index, stream in enumerate(topic.streams[first:last], first):
         nodes = context.peers.replicas(stream)
         if nodes not in rests:

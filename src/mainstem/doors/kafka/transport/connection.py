@@ -24,6 +24,12 @@ from mainstem.doors.kafka.transport.wire import INT32
 from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
 
+KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * limits.KIB  # an incomplete request of this size counts as received …
+KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB  # … and one of this size is read once all of it has room
+KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is given up after this …
+KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for the room
+KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * limits.KIB  # the average rate of a request that takes longer
+
 if TYPE_CHECKING:
     from mainstem.doors.kafka.security.guard import AuthenticationContext
     from mainstem.doors.kafka.transport.dispatch import ApiRoute, Dispatch
@@ -274,7 +280,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 else:
                     self._frame = fresh(length)
                     self._frame[: self._filled] = buffer[begin:nbytes]
-                if length >= limits.KAFKA_COUNTED_FRAME_BYTES_MIN:
+                if length >= KAFKA_COUNTED_FRAME_BYTES_MIN:
                     self._count_frame(length)
                 return
             self._take(buffer[begin:at], shared=not landed)
@@ -296,7 +302,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._counted = holder, length
         self._frame_at = self.active_at
         self._connections.receiving.add(self)
-        if length < limits.KAFKA_RESERVED_FRAME_BYTES_MIN:
+        if length < KAFKA_RESERVED_FRAME_BYTES_MIN:
             received.take(holder, length)
             return
         self._room = received.ask(holder, length)
@@ -313,9 +319,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._paused:  # it waits for us
             self._frame_at = self.active_at = now
             return False
-        patience = limits.KAFKA_RECEIVE_CROWDED_S if crowded else limits.KAFKA_RECEIVE_S
-        slow_s = now - self._frame_at - limits.KAFKA_RECEIVE_S
-        return now - self.active_at > patience or self._filled < slow_s * limits.KAFKA_RECEIVE_BYTES_PER_S_MIN
+        patience = KAFKA_RECEIVE_CROWDED_S if crowded else KAFKA_RECEIVE_S
+        slow_s = now - self._frame_at - KAFKA_RECEIVE_S
+        return now - self.active_at > patience or self._filled < slow_s * KAFKA_RECEIVE_BYTES_PER_S_MIN
 
     def _forget_frame(self) -> None:
         self._frame = None
