@@ -16,6 +16,7 @@ from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
+from mainstem.doors.budget import holder_of
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.namespaces import qualified
@@ -23,8 +24,7 @@ from mainstem.doors.http.transport.routing import IDS
 from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
-    from mainstem.doors.budget import holder_of
-from mainstem.doors.http.transport.context import Context
+    from mainstem.doors.http.transport.context import Context
 
 T = TypeVar("T")
 
