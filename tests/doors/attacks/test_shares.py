@@ -15,15 +15,16 @@ import pytest
 import zstandard
 
 from mainstem.address import Address
+from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_sessions import WatchSessions
-from mainstem.doors.budget import FrameRate, Pool, Seats
+from mainstem.doors.budget import FrameRate, Pool, Seats, holder_of
 from mainstem.doors.http.door import HttpDoor
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import Throttled
-from mainstem.ports.clock import ManualClock, SystemRandom
+from mainstem.ports.clock import ManualClock
 
 
 class _Connection:
@@ -93,8 +94,15 @@ def test_control_frames_beyond_the_rate_are_too_many() -> None:
     assert rate.spend(20)
 
 
+def test_clients_count_by_principal_and_anonymous_ones_by_address() -> None:
+    assert holder_of(Principal("User:ann"), "10.0.0.1") == holder_of(Principal("User:ann"), "10.0.0.2")
+    assert holder_of(Principal("User:ann"), "10.0.0.1") != holder_of(Principal("User:bob"), "10.0.0.1")
+    for anonymous in (ANONYMOUS, UNRESTRICTED):
+        assert holder_of(anonymous, "10.0.0.1") != holder_of(anonymous, "10.0.0.2")
+
+
 def test_one_client_does_not_take_all_watch_sessions() -> None:
-    sessions = WatchSessions(ManualClock(), SystemRandom(), 10)
+    sessions = WatchSessions(ManualClock(), 10)
     taken = [sessions.create(b"", {}, WatchOptions(), holder="greedy") for _ in range(10)]
     with pytest.raises(Throttled):
         sessions.create(b"", {}, WatchOptions(), holder="greedy")
