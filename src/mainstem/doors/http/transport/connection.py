@@ -65,6 +65,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow: _ReadControl = _ReadControl(transport)
         self._head_since = self._used_at = self.loop.time()
+        self._read_pace.begin(self._used_at)
         self._peer = peer_of(transport)
         self._app.context.clients.connected(transport)
         if not self._seats.admit(self._peer, self):
