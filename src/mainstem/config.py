@@ -175,6 +175,9 @@ class Config:
     text_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the text door."] = (
         limits.TEXT_CONNECTIONS_MAX
     )
+    text_idle_ms: Annotated[
+        int, _whole(1, 86_400_000), "Idle time after which a connection of the text door is closed."
+    ] = int(limits.TEXT_IDLE_S * 1000)
     kafka_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Kafka door."] = (
         limits.KAFKA_CONNECTIONS_MAX
     )
@@ -326,6 +329,9 @@ class Config:
     max_topics: Annotated[int, _whole(0, 2**31), "Maximum number of topics; 0: unlimited."] = (
         limits.TOPICS_MAX
     )
+    max_partitions: Annotated[
+        int, _whole(0, 2**31), "Maximum number of partitions of all topics; 0: unlimited."
+    ] = limits.PARTITIONS_MAX
     max_routers: Annotated[int, _whole(0, 2**31), "Maximum number of routers; 0: unlimited."] = (
         limits.ROUTERS_MAX
     )

@@ -10,6 +10,7 @@ GIB = 1 << 30
 NAME_CHARS_MAX = 255
 PARTITIONS_PER_TOPIC_MAX = 10_000
 TOPICS_MAX = 100_000
+PARTITIONS_MAX = 200_000  # of all topics
 NAMESPACES_MAX = 10_000
 NAMESPACE_WORD_CHARS_MAX = 64  # a namespace is one or two words
 NAMESPACE_PRINCIPALS_MAX = 1_000  # that one namespace admits
@@ -22,6 +23,7 @@ BATCH_BYTES_MAX = 64 * MIB  # one record batch as stored; a topic's own limit is
 BATCH_RECORDS_MAX = 1 << 20  # records in one batch
 CRC_JOINED_BYTES_MIN = 256 * KIB  # for a smaller slice, computing the CRC is faster than combining it
 BATCH_DECODED_BYTES_MAX = 256 * MIB  # decompressed size of one batch
+DECODED_INLINE_BYTES_MAX = 4 * MIB  # a compressed batch up to this size is decoded on the event loop
 HEADERS_PER_RECORD_MAX = 10_000
 INTERPRETED_RECORDS_MAX = 48  # up to here plain Python is faster than a call of a compiled kernel
 ZSTD_WINDOW_BYTES_MAX = 128 * MIB  # memory that a zstd frame may require
@@ -159,6 +161,9 @@ GROUP_CONSUMER_SESSION_MS = 45_000  # of members with broker-side assignment
 GROUP_CONSUMER_HEARTBEAT_MS = 1_000  # their heartbeat interval, which dominates the time of a rebalance
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
+# All doors
+TLS_HANDSHAKE_S = 15.0
+
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # of a request's body, compressed and decompressed
 HTTP_INGEST_BYTES_MAX = 256 * MIB  # bodies being received and written; above it, writes are throttled
@@ -188,6 +193,7 @@ RENDERED_ON_LOOP_BYTES_MAX = 512 * KIB  # a larger page is rendered as JSON by a
 DIFF_WAIT_MS_MAX = 30_000
 TOPIC_PAGE_DEFAULT = 100
 TOPIC_PAGE_MAX = 1_000
+LARGE_READ_BYTES = 192 * MIB  # counted for a read that decodes a very large batch: there is one at a time
 
 # Routers
 ROUTERS_MAX = 10_000
@@ -204,6 +210,7 @@ TEXT_PIPELINE_BYTES_MAX = 512 * KIB  # the same in bytes
 TEXT_BATCH_RECORDS_MAX = 64  # pipelined PUTs in one batch: a GET decodes the batch up to its record
 TEXT_TAKES_PER_RUN_MAX = 64  # pipelined GETs served by one commit
 TEXT_WRITE_BUFFER_BYTES = 256 * KIB  # responses that a client has not read; above it, no request is served
+TEXT_IDLE_S = 600.0  # an idle connection is closed after this
 TEXT_STALL_S = 60.0  # a client that reads nothing for this long is disconnected
 TEXT_LINGER_S = 1.0  # how long a rejected client may continue to send, so that it can read the error
 TEXT_STATE_SEGMENTS_MAX = 10_000  # newest segments listed by one STATE

@@ -22,6 +22,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import Config
+from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.http.transport.origins import OriginPolicy
@@ -65,6 +66,7 @@ def run(config: Config) -> None:
     import uvloop
 
     heap.keep_freed_memory()
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config))
 
@@ -160,6 +162,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     """Every enabled door: its name (also that of its flag), the door, its address."""
     doors: list[tuple[str, Door, Address]] = []
+    budget = Budget()
     if config.text is not None:
         text = TextDoor(
             broker,
@@ -167,10 +170,12 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             node=config.node,
             segment_entries=config.text_segment_entries,
             connections_max=config.text_connections,
+            idle_s=config.text_idle_ms / 1000,
+            budget=budget,
             insecure=config.insecure_text,
         )
         doors.append(("text", text, config.text))
-    http = _http_door(config, broker) if config.http is not None else None
+    http = _http_door(config, broker, budget) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
     if config.kafka:
@@ -193,6 +198,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             security=replace(kafka_security(config), insecure=config.insecure_kafka),
             auto_create=config.kafka_auto_create,
             default_partitions=config.kafka_num_partitions,
+            budget=budget,
         )
         doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:
@@ -202,7 +208,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     return doors
 
 
-def _http_door(config: Config, broker: Broker) -> HttpDoor:
+def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
     return HttpDoor(
         broker,
         bounds=HttpLimits(
@@ -218,6 +224,7 @@ def _http_door(config: Config, broker: Broker) -> HttpDoor:
         path_roots=tuple(Path(root).resolve() for root in config.path_roots.split(",") if root.strip()),
         probe_auth=config.probe_auth,
         tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+        budget=budget,
     )
 
 

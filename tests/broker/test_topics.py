@@ -67,7 +67,7 @@ async def test_partitions_are_added_empty_and_never_removed(machine: Machine) ->
         broker.partition("t", -1)
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "é", "x" * 256, "a\n"])
+@pytest.mark.parametrize("name", ["", "..", "a//b", "a b", "é", "x" * 256, "a\n"])
 async def test_names_outside_the_alphabet_are_refused(machine: Machine, name: str) -> None:
     broker = await machine.open()
     with pytest.raises(InvalidName):

@@ -186,7 +186,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
 def test_errors_are_raised_where_the_call_was_made(tmp_path: Path) -> None:
     with mainstem.open(tmp_path) as log:
         with pytest.raises(InvalidName):
-            log.append("no/name", b"x")
+            log.append("no//name", b"x")
         with pytest.raises(InvalidInput, match="records are bytes, not str"):
             log.append("t", "text")  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="not int"):

@@ -71,7 +71,7 @@ async def test_a_list_has_every_page(async_client: mainstem.AsyncClient, topic: 
     assert [row.topic for row in await async_client.topics(f"{topic}.")] == names
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ä", "a b", "-a", "x" * 300])
+@pytest.mark.parametrize("name", ["", ".", "..", "a//b", "ä", "a b", "-a", "x" * 300])
 def test_hostile_names_reach_no_other_path(client: mainstem.Client, name: str) -> None:
     with pytest.raises((InvalidInput, InvalidConfig)):
         client.create_topic(name)

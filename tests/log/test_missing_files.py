@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import LogDamaged, RecordsLost
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.read.missing import MISSING
+from mainstem.ports.commitlog.local import open_files
 from tests.support.history import scan
 from tests.support.waiting import until
 
@@ -80,7 +80,7 @@ async def test_records_of_a_missing_file_are_a_loss_until_the_file_is_back(
 async def test_a_file_that_vanishes_under_a_running_broker_is_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SEGMENT_FILES_OPEN_MAX", 1)  # an open file could still be read
+    monkeypatch.setattr(open_files, "SEGMENT_FILES_OPEN_MAX", 1)  # an open file could still be read
     directory = tmp_path / "data"
     await _write(directory)
     broker = await Broker.open(_options(directory))

@@ -79,8 +79,8 @@ def test_an_object_that_vanished_half_way_is_read_through_the_broker(
     records = filled(lake, topic)
     whole = ranges.source_rows
 
-    def vanishing(sources: Sources, name: str, partition: int) -> Iterator[object]:
-        for rows in whole(sources, name, partition):
+    def vanishing(sources: Sources, name: str, partition: int, **more: Any) -> Iterator[object]:
+        for rows in whole(sources, name, partition, **more):
             yield rows.slice(0, 7)
             raise NotFound("collected meanwhile")
 

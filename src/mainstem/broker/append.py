@@ -77,7 +77,8 @@ class Appends:
         config = topic.config
         if (
             config.compression_type == "producer"
-            and not config.validates
+            and config.validate_records == "header"
+            and "compact" not in config.cleanup_policy
             and request.stream not in recompression.lines
         ):
             self._streams.store(request.stream).append(request, waiter)

@@ -22,6 +22,7 @@ from mainstem.broker.append import Appended, Appends, promise
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
@@ -80,6 +81,7 @@ class BrokerOptions:
     sync_every_ms: int = 0  # relaxed topics are synced in the background this often; 0 = left to the kernel
     repack: RepackOptions = field(default_factory=RepackOptions)
     topics_max: int = limits.TOPICS_MAX  # no more are created; 0 = the ledger's own limit
+    partitions_max: int = limits.PARTITIONS_MAX  # of all topics; 0 = unlimited
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
     objects: str = ""  # URL of the object store; empty: a folder of the data directory
@@ -138,7 +140,8 @@ class Broker:
             self.namespaces,
             total_bytes_max=options.total_bytes_max,
         )
-        self.reads = Reads(log, self.streams)
+        self.decoding = Decoding()
+        self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
         self.administration = AccessAdministration(self.security, options.access, clock)
@@ -146,13 +149,20 @@ class Broker:
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
-        self._topics = TopicService(log, clock, random, self.namespaces, topics_max=options.topics_max)
+        self._topics = TopicService(
+            log,
+            clock,
+            random,
+            self.namespaces,
+            topics_max=options.topics_max,
+            partitions_max=options.partitions_max,
+        )
         self.activity = Activity(clock)
         log.order_appends(self._priority_of)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
-        self.diffs = Diffs(log, clock, self.streams)
+        self.diffs = Diffs(log, clock, self.streams, self.decoding)
         self.deletes = DeleteService(log, clock, self.streams)
         self.queues = QueueService(log, clock, random, self.streams, self._topics)
         self.routers = RouterService(
@@ -238,6 +248,7 @@ class Broker:
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
         await self.watching.close()
+        self.decoding.close()
         try:
             await self._log.close()
         finally:

@@ -6,16 +6,18 @@ damaged. Records that were deleted on request are skipped silently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.streams import StreamService, View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
-from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
+from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
 from mainstem.ledger.topics import Topic
@@ -42,6 +44,7 @@ class DiffQuery:
     max_bytes: int = limits.DIFF_BYTES_DEFAULT
     nodes: tuple[bytes, ...] = ()  # omit records of these nodes
     wait_ms: int = 0
+    before_large: Callable[[], Awaitable[None]] | None = None  # awaited before a very large batch is decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +86,21 @@ class DiffPage:
         return self.next_from_seq == self.head_seq
 
     @property
+    def empty(self) -> bool:
+        """Whether it says nothing but that there is nothing new."""
+        return self.caught_up and not self.count and self.tombstone is None
+
+    @property
     def lag(self) -> int:
         return self.head_seq - self.next_from_seq
 
 
 class Diffs:
-    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService, decoding: Decoding) -> None:
         self._log = log
         self._clock = clock
         self._streams = streams
+        self._decoding = decoding
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
 
@@ -100,8 +109,7 @@ class Diffs:
         stream = stream_of(topic, partition)
         try:
             page = await self._page(stream, topic.config, wanted)
-            nothing = page.caught_up and not page.count and page.tombstone is None
-            if nothing and wanted.wait_ms and await self._changed(stream, wanted.wait_ms / 1000):
+            if page.empty and wanted.wait_ms and await self._changed(stream, wanted.wait_ms / 1000):
                 page = await self._page(stream, topic.config, wanted)
             return page
         except NotFound:
@@ -180,30 +188,79 @@ class Diffs:
         reached = min(chunk.next_offset, floors.end)
         page.stored_each = sum(map(len, batches)) // max(1, reached - at)
         try:
-            return _choose_all(batches, page, at, reached, floors, wanted, nodes)
-        except FAULTS:
-            first = page.next_from_seq
-            batches, reached = decodable(batches, first)
-            reached = min(reached, floors.end)
-            return _choose_all(batches, page, first, reached, floors, wanted, nodes) and reached > at
+            full = _choose_from(
+                batches, limits.DECODED_INLINE_BYTES_MAX, page, reached, floors, wanted, nodes
+            )
+        except FAULTS as fault:
+            if isinstance(fault, TooLarge) and wanted.before_large is not None:
+                await wanted.before_large()
+            full, reached = await self._decoding.run(
+                f"stream {stream}",
+                partial(_choose_decodable, batches, page, reached, floors, wanted, nodes),
+            )
+        if full:
+            return False
+        if page.next_from_seq < reached:
+            page.next_from_seq = reached  # deleted records, and markers
+        return page.next_from_seq > at
 
 
-def _choose_all(
+def _choose_from(
     batches: Sequence[memoryview],
+    decoded_max: int,
     page: DiffPage,
-    at: int,
-    reached: int,
+    end: int,
     floors: Floors,
     wanted: DiffQuery,
     nodes: Sequence[bytes],
 ) -> bool:
-    """Choose records of some batches for the page. False once the page is full."""
-    for index in index_slices(batches):
-        if not _choose(index, page, at, reached, floors, wanted, nodes):
-            return False
-    if page.next_from_seq < reached:
-        page.next_from_seq = reached  # deleted records, and markers
-    return page.next_from_seq > at
+    """Choose records from where the page ends. True once the page is full. Raises FAULTS."""
+    for index in index_slices(batches, decoded_max=decoded_max):
+        if not _choose(index, page, page.next_from_seq, end, floors, wanted, nodes):
+            return True
+    return False
+
+
+def _choose_compacted(
+    batches: Sequence[memoryview],
+    page: DiffPage,
+    end: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> bool:
+    """The same for batches of any size, of which the page keeps no more than the records chosen."""
+    before = len(page.chosen)
+    try:
+        return _choose_from(batches, limits.BATCH_DECODED_BYTES_MAX, page, end, floors, wanted, nodes)
+    finally:
+        page.chosen[before:] = map(_compacted, page.chosen[before:])
+
+
+def _choose_decodable(
+    batches: Sequence[memoryview],
+    page: DiffPage,
+    end: int,
+    floors: Floors,
+    wanted: DiffQuery,
+    nodes: Sequence[bytes],
+) -> tuple[bool, int]:
+    """The same up to a batch that cannot be decoded, and the offset reached. Raises RecordsLost if it is the first."""
+    try:
+        return _choose_compacted(batches, page, end, floors, wanted, nodes), end
+    except FAULTS:
+        batches, reached = decodable(batches, page.next_from_seq)
+        end = min(reached, floors.end)
+        return _choose_compacted(batches, page, end, floors, wanted, nodes), end
+
+
+def _compacted(selected: SelectedRecords) -> SelectedRecords:
+    fields = selected.index.fields[:, selected.rows]
+    start, end = int(fields[kernels.START].min()), int(fields[kernels.END].max())
+    for row in (kernels.START, kernels.END, kernels.KEY_AT, kernels.VALUE_AT, kernels.HEADERS_AT):
+        fields[row] -= start
+    index = RecordIndex(memoryview(bytes(selected.index.data[start:end])), fields, selected.index.headers)
+    return SelectedRecords(index, find_reserved_headers(index), np.arange(fields.shape[1]))
 
 
 def _choose(

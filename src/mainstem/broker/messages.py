@@ -5,9 +5,9 @@ One call reads a bounded part of the log, and returns where the next one continu
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem import limits
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MESSAGES_SCANNED_MAX = 20_000  # records scanned for one page
 MESSAGES_READ_BYTES_MAX = 16 * limits.MIB  # read for one page
 MESSAGES_CHUNK_BYTES = 512 * limits.KIB
+MESSAGES_SEARCH_STEP_BYTES = 1 * limits.MIB  # of a value, searched at a time
 
 Loss = tuple[int, int, str]  # from, to, why
 
@@ -55,6 +56,7 @@ class MessagePage:
     records: list[StoredRecord] = field(default_factory=list)
     lost: list[Loss] = field(default_factory=list)
     scanned: int = 0
+    decoded_bytes: int = 0  # of keys and values examined
 
 
 class Messages:
@@ -82,14 +84,22 @@ class Messages:
         found: list[StoredRecord] = []
         page = MessagePage(floors.start, floors.end, at, at)
         width = limit
-        while len(found) < limit and page.before > floors.start and page.scanned < MESSAGES_SCANNED_MAX:
+        while (
+            len(found) < limit
+            and page.before > floors.start
+            and page.scanned < MESSAGES_SCANNED_MAX
+            and page.decoded_bytes < MESSAGES_READ_BYTES_MAX
+        ):
             window = MessagePage(
                 floors.start, floors.end, max(floors.start, page.before - width), page.before
             )
             low = window.from_offset
-            window.scanned = page.scanned
+            window.scanned, window.decoded_bytes = page.scanned, page.decoded_bytes
             await self._scan(stream, window, floors, page.before, width, sought)
-            page.scanned = window.scanned
+            if window.from_offset < page.before and width > 1:
+                width = max(1, width // 4)  # it ended too early, and would leave out the newest
+                continue
+            page.scanned, page.decoded_bytes = window.scanned, window.decoded_bytes
             page.lost = window.lost + page.lost
             found = window.records + found
             page.before = low
@@ -119,7 +129,7 @@ class Messages:
             page.from_offset < end
             and len(page.records) < limit
             and page.scanned < MESSAGES_SCANNED_MAX
-            and read_bytes < MESSAGES_READ_BYTES_MAX
+            and max(read_bytes, page.decoded_bytes) < MESSAGES_READ_BYTES_MAX
         ):
             at = page.from_offset
             try:
@@ -137,20 +147,26 @@ class Messages:
                 return  # deleted in the meantime: return what was read
             read_bytes += sum(map(len, chunk.batches))
             batches, next_offset = chunk.batches, chunk.next_offset
-            found, scanned = len(page.records), page.scanned
+            found, scanned, decoded_bytes = len(page.records), page.scanned, page.decoded_bytes
+            decoding, line = self._broker.decoding, f"stream {stream}"
             try:
-                reached = await asyncio.to_thread(_add_matching, batches, page, floors, end, limit, sought)
+                reached = await decoding.run(
+                    line, partial(_add_matching, batches, page, floors, end, limit, sought)
+                )
             except FAULTS:
                 del page.records[found:]
-                page.scanned = scanned
+                page.scanned, page.decoded_bytes = scanned, decoded_bytes
                 try:
-                    batches, next_offset = await asyncio.to_thread(decodable, batches, at)
+                    batches, next_offset = await decoding.run(line, partial(decodable, batches, at))
                 except RecordsLost as loss:
                     page.lost.append((at, min(loss.end, end), loss.reason))
                     page.from_offset = min(loss.end, end)
                     continue
-                reached = await asyncio.to_thread(_add_matching, batches, page, floors, end, limit, sought)
-            page.from_offset = max(reached, min(next_offset, end)) if len(page.records) < limit else reached
+                reached = await decoding.run(
+                    line, partial(_add_matching, batches, page, floors, end, limit, sought)
+                )
+            stopped = len(page.records) >= limit or page.decoded_bytes >= MESSAGES_READ_BYTES_MAX
+            page.from_offset = reached if stopped else max(reached, min(next_offset, end))
             if page.from_offset <= at:
                 return
 
@@ -169,6 +185,9 @@ def _add_matching(
         for record in decode_records(batch, at):
             if record.offset >= end or len(page.records) >= limit:
                 return at
+            if page.decoded_bytes >= MESSAGES_READ_BYTES_MAX:
+                return at
+            page.decoded_bytes += len(record.key or b"") + len(record.value or b"")
             at = record.offset + 1
             page.scanned += 1
             expired = floors.expires_before_ms is not None and record.timestamp_ms < floors.expires_before_ms
@@ -178,7 +197,13 @@ def _add_matching(
 
 
 def _holds(content: bytes | None, wanted: bytes) -> bool:
-    return not wanted or (content is not None and wanted.lower() in content.lower())
+    if not wanted or content is None:
+        return not wanted
+    wanted, step = wanted.lower(), MESSAGES_SEARCH_STEP_BYTES
+    # In steps, so that the event loop can run between them.
+    return any(
+        wanted in content[at : at + step + len(wanted)].lower() for at in range(0, max(1, len(content)), step)
+    )
 
 
 def _header_matches(header: tuple[str, bytes | None], wanted: bytes) -> bool:

@@ -35,6 +35,7 @@ def broker_options(config: Config) -> BrokerOptions:
             bytes_per_s=config.repack_bytes_per_s,
         ),
         topics_max=config.max_topics,
+        partitions_max=config.max_partitions,
         routers_max=config.max_routers,
         total_bytes_max=config.max_total_bytes,
         clock_step_ms=config.clock_step_ms,

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import islice
 
 from mainstem import limits
+from mainstem.broker.decoding import Decoding, decode_bounded
 from mainstem.broker.streams import StreamService
 from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
 from mainstem.log.read.views import View
 from mainstem.records.decoding import decode_records
-from mainstem.records.undecodable import decoded
 
 _BYTES_PER_RECORD = 256  # a guess: if it is too low, another read fetches the rest
 
@@ -39,9 +39,10 @@ class Fetched:
 
 
 class Reads:
-    def __init__(self, log: Log, streams: StreamService) -> None:
+    def __init__(self, log: Log, streams: StreamService, decoding: Decoding) -> None:
         self._log = log
         self._streams = streams
+        self._decoding = decoding
 
     async def batches(
         self,
@@ -77,8 +78,12 @@ class Reads:
             fetched = await self.batches(
                 name, offset, partition=partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms
             )
-            found, reached = decoded(
-                fetched.batches, offset, fetched.next_offset, partial(_first_records, offset, max_records)
+            found, reached = await decode_bounded(
+                lambda work: self._decoding.run(name, work),
+                fetched.batches,
+                offset,
+                fetched.next_offset,
+                partial(_first_records, offset, max_records),
             )
             if found or reached == offset:
                 return found
@@ -126,10 +131,13 @@ class Reads:
         return found
 
 
-def _first_records(offset: int, limit: int, batches: Sequence[memoryview]) -> list[Record]:
+def _first_records(offset: int, limit: int, batches: Sequence[memoryview], decoded_max: int) -> list[Record]:
     found: list[Record] = []
     for slice in batches:
-        found += [Record(*record) for record in islice(decode_records(slice, offset), limit - len(found))]
+        found += [
+            Record(*record)
+            for record in islice(decode_records(slice, offset, decoded_max), limit - len(found))
+        ]
         if len(found) >= limit:
             break
     return found

@@ -5,10 +5,12 @@ A request resolves its partitions to streams once. Only reads that need a file a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
 from mainstem import limits
+from mainstem.broker.decoding import decode_bounded
 from mainstem.errors import NotFound, OffsetOutOfRange, PartitionNotFound, RecordsLost, TopicNotFound
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
@@ -19,7 +21,6 @@ from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import walk
-from mainstem.records.undecodable import decoded
 
 __all__ = [
     "LEADER_EPOCH",
@@ -96,6 +97,11 @@ class StreamService:
         return len(self._topics)
 
     @property
+    def partitions(self) -> int:
+        """Of all topics."""
+        return self._log.ledger.topics.partitions
+
+    @property
     def topics_state(self) -> int:
         """A number that changes when a topic is created, changed or deleted."""
         return self._topics.digest
@@ -167,8 +173,12 @@ class StreamService:
                 offset = loss.end
                 continue
             try:
-                late, reached = decoded(
-                    chunk.batches, offset, chunk.next_offset, partial(_first_late, offset, time_ms)
+                late, reached = await decode_bounded(
+                    asyncio.to_thread,
+                    chunk.batches,
+                    offset,
+                    chunk.next_offset,
+                    partial(_first_late, offset, time_ms),
                 )
             except RecordsLost as loss:
                 offset = loss.end
@@ -202,9 +212,11 @@ class StreamService:
         self._log.visibility.unwatch(streams, watcher)
 
 
-def _first_late(offset: int, time_ms: int, batches: Sequence[memoryview]) -> tuple[int, int] | None:
+def _first_late(
+    offset: int, time_ms: int, batches: Sequence[memoryview], decoded_max: int
+) -> tuple[int, int] | None:
     for slice in batches:
-        for record in decode_records(slice, offset):
+        for record in decode_records(slice, offset, decoded_max):
             if record.timestamp_ms >= time_ms:
                 return record.offset, record.timestamp_ms
     return None

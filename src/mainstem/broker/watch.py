@@ -18,9 +18,10 @@ from mainstem.broker.eager_tasks import run_eagerly
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.activity import Activity
-from mainstem.errors import Closed, NotFound
+from mainstem.errors import Closed, NotFound, TooLarge
 from mainstem.ledger.topics import Topic
 
+WATCH_RECORD_BYTES_MAX = 8 * limits.MIB  # a stream with a larger record ends with an error
 WATCH_PAGES_MAX = 16  # pages being read or sent at once, which bounds their memory
 WATCH_HANDED_PER_TURN = 64  # watchers that get a page before the event loop runs other work
 
@@ -382,6 +383,11 @@ class WatchService:
                 group.watch_options.nodes,
             )
             page = await self.diffs.read(topic, wanted, watched.partition)
+            if page.bytes > WATCH_RECORD_BYTES_MAX:
+                raise TooLarge(
+                    f"the record {page.next_from_seq} has {page.bytes} bytes: live streams carry up to "
+                    f"{WATCH_RECORD_BYTES_MAX}; read it with a diff, and watch from there"
+                )
         except NotFound:
             self._retire(group)
             self.schedule(watched)  # which finds that it is deleted

@@ -34,6 +34,7 @@ class WatchSession:
     include_tags: bool
     include_data: bool
     include_trace: bool
+    holder: str = ""  # whom it counts for
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # monotonic seconds, while no reader is connected
     readers: dict[SessionReader, None] = field(default_factory=dict)  # connected readers, the newest last
@@ -58,14 +59,17 @@ class WatchSessions:
         self._max = sessions_max  # 0 = unlimited
         self._sessions: dict[str, WatchSession] = {}
         self._idle: dict[str, WatchSession] = {}  # longest first
+        self._held: dict[str, int] = {}  # sessions by holder
 
     def __len__(self) -> int:
         self._expire()
         return len(self._sessions)
 
-    def check_room(self) -> None:
-        """Raises Throttled if the limit is reached."""
-        if self._max and len(self) >= self._max:
+    def check_room(self, holder: str = "") -> None:
+        """Raises Throttled if the limit is reached.
+
+        Where a client with more sessions than the holder has one that nobody reads, that one makes room."""
+        if self._max and len(self) >= self._max and not self._make_room(holder):
             raise Throttled(
                 "max_watch_sessions",
                 self._max,
@@ -84,9 +88,10 @@ class WatchSessions:
         include_tags: bool = False,
         include_data: bool = True,
         include_trace: bool = False,
+        holder: str = "",
     ) -> WatchSession:
         """Raises Throttled."""
-        self.check_room()
+        self.check_room(holder)
         wid = "wid_" + base64.urlsafe_b64encode(self._random.token(_ID_BYTES)).rstrip(b"=").decode()
         session = WatchSession(
             wid,
@@ -99,8 +104,10 @@ class WatchSessions:
             include_tags,
             include_data,
             include_trace,
+            holder,
         )
         self._sessions[wid] = session
+        self._held[holder] = self._held.get(holder, 0) + 1
         self._rest(session)
         return session
 
@@ -120,7 +127,10 @@ class WatchSessions:
 
     def remove(self, session: WatchSession) -> None:
         """Remove a session whose topics are all deleted."""
-        self._sessions.pop(session.wid, None)
+        if self._sessions.pop(session.wid, None) is not None:
+            self._held[session.holder] -= 1
+            if not self._held[session.holder]:
+                del self._held[session.holder]
         self._idle.pop(session.wid, None)
 
     def _rest(self, session: WatchSession) -> None:
@@ -130,8 +140,17 @@ class WatchSessions:
     def _expire(self) -> None:
         until = self._clock.monotonic() - limits.WATCH_SESSION_TTL_MS / 1000
         while self._idle:
-            wid, session = next(iter(self._idle.items()))
+            session = next(iter(self._idle.values()))
             if session.idle_since > until:
                 return
-            del self._idle[wid]
-            del self._sessions[wid]
+            self.remove(session)
+
+    def _make_room(self, holder: str) -> bool:
+        largest = max(self._held, key=lambda name: self._held[name])
+        if self._held[largest] <= self._held.get(holder, 0) + 1:
+            return False
+        for session in self._idle.values():
+            if session.holder == largest:
+                self.remove(session)
+                return True
+        return False

@@ -69,6 +69,7 @@ CODES: dict[str, Callable[[_Fault], MainstemError]] = {
     "topic_not_found": _topic_missing,
     "group_not_found": lambda fault: errors.GroupNotFound(fault.named("group")),
     "router_not_found": lambda fault: errors.RouterNotFound(fault.named("router")),
+    "namespace_not_found": _plain(errors.NotFound),
     "not_found": _plain(errors.NotFound),
     "topic_exists_incompatible": _incompatible,
     "topic_not_empty": lambda fault: errors.TopicNotEmpty(fault.named("topic"), fault.number("count")),

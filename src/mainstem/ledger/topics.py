@@ -113,6 +113,11 @@ class Topics(Section[list[Topic]]):
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
+    @property
+    def partitions(self) -> int:
+        """Of all topics."""
+        return len(self._owner)
+
     def __iter__(self) -> Iterator[Topic]:
         """By full name."""
         return iter(self._by_name)

@@ -29,6 +29,8 @@ _GZIP_WBITS = 31  # a 32 KiB window, in a gzip wrapper
 _PIECE_BYTES_MIN = 64 * limits.KIB
 _ZSTD_BLOCK_BYTES = 128 * limits.KIB  # maximum output of one block ...
 _ZSTD_BLOCK_STORED_BYTES_MIN = 4  # ... and its minimum input
+_ZSTD_SUSPECT_RATIO = 64  # data that shrank more than this is decompressed in small steps ...
+_ZSTD_SUSPECT_BLOCKS = 64  # ... of this many blocks
 
 
 def codec_id(codec: Codec) -> int:
@@ -72,21 +74,23 @@ def _unpack_none(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _unpack_gzip(data: memoryview, max_bytes: int) -> bytes:
-    out = bytearray()
+    pieces: list[bytes] = []
+    size = 0
     rest: bytes | memoryview = data
     stream = zlib.decompressobj(wbits=_GZIP_WBITS)
     while not stream.eof:
         try:
-            piece = stream.decompress(rest, _next_piece(len(data), max_bytes - len(out)))
+            piece = stream.decompress(rest, _next_piece(len(data), max_bytes - size))
         except zlib.error as error:
             raise InvalidBatch(f"gzip data is damaged: {error}") from error
         rest = stream.unconsumed_tail
         if not (piece or rest or stream.eof):
             raise InvalidBatch("gzip data is truncated")
-        out += piece
-        _check_size(len(out), max_bytes)
+        pieces.append(piece)
+        size += len(piece)
+        _check_size(size, max_bytes)
     _check_nothing_left(len(stream.unused_data))
-    return bytes(out)
+    return _joined(pieces)
 
 
 def _unpack_snappy(data: memoryview, max_bytes: int) -> bytes:
@@ -119,43 +123,48 @@ def _unpack_snappy_block(block: memoryview, max_bytes: int) -> bytes:
 def _unpack_lz4(data: memoryview, max_bytes: int) -> bytes:
     import lz4.frame
 
-    out = bytearray()
+    pieces: list[bytes] = []
+    size = 0
     rest: bytes | memoryview = data
     frame = lz4.frame.LZ4FrameDecompressor()
     while not frame.eof:
         try:
-            piece = frame.decompress(rest, max_length=_next_piece(len(data), max_bytes - len(out)))
+            piece = frame.decompress(rest, max_length=_next_piece(len(data), max_bytes - size))
         except RuntimeError as error:
             raise InvalidBatch(f"lz4 data is damaged: {error}") from error
         rest = b""
         if not piece and not frame.eof and frame.needs_input:
             raise InvalidBatch("lz4 data is truncated")
-        out += piece
-        _check_size(len(out), max_bytes)
+        pieces.append(piece)
+        size += len(piece)
+        _check_size(size, max_bytes)
     _check_nothing_left(len(frame.unused_data or b""))
-    return bytes(out)
+    return _joined(pieces)
 
 
 def _unpack_zstd(data: memoryview, max_bytes: int) -> bytes:
     import zstandard
 
-    out = bytearray()
-    at = 0
+    pieces: list[bytes] = []
+    size = at = 0
     frame = zstandard.ZstdDecompressor(max_window_size=limits.ZSTD_WINDOW_BYTES_MAX).decompressobj()
     while not frame.eof:
         if at >= len(data):
             raise InvalidBatch("zstd data is truncated")
         # A call cannot bound its output, so its input is bounded, by the number of blocks that may still come.
-        blocks = (max_bytes - len(out)) // _ZSTD_BLOCK_BYTES + 1
+        blocks = (max_bytes - size) // _ZSTD_BLOCK_BYTES + 1
+        if size >= _ZSTD_SUSPECT_RATIO * at:  # at the start, too: it may decompress to far more than its size
+            blocks = min(blocks, _ZSTD_SUSPECT_BLOCKS)
         step = blocks * _ZSTD_BLOCK_STORED_BYTES_MIN
         try:
-            out += frame.decompress(data[at : at + step])
+            pieces.append(frame.decompress(data[at : at + step]))
         except zstandard.ZstdError as error:
             raise InvalidBatch(f"zstd data is damaged: {error}") from error
-        _check_size(len(out), max_bytes)
+        size += len(pieces[-1])
+        _check_size(size, max_bytes)
         at += step
     _check_nothing_left(len(frame.unused_data) + max(0, len(data) - at))
-    return bytes(out)
+    return _joined(pieces)
 
 
 _UNPACKERS: dict[Codec, Callable[[memoryview, int], bytes]] = {
@@ -165,6 +174,10 @@ _UNPACKERS: dict[Codec, Callable[[memoryview, int], bytes]] = {
     "lz4": _unpack_lz4,
     "zstd": _unpack_zstd,
 }
+
+
+def _joined(pieces: list[bytes]) -> bytes:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _next_piece(stored_bytes: int, room: int) -> int:

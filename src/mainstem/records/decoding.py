@@ -27,15 +27,24 @@ class StoredRecord(NamedTuple):
     headers: Headers
 
 
-def decode_records(buf: Buffer, from_offset: int = 0) -> Iterator[StoredRecord]:
+def decode_records(
+    buf: Buffer, from_offset: int = 0, decoded_max: int = limits.BATCH_DECODED_BYTES_MAX
+) -> Iterator[StoredRecord]:
     """The records of stamped batches from `from_offset` on, one by one: for small numbers of records.
 
-    In header names that are not UTF-8, invalid bytes are replaced. Raises InvalidBatch."""
+    In header names that are not UTF-8, invalid bytes are replaced. Raises InvalidBatch, and TooLarge for a
+    compressed batch of more than `decoded_max` bytes."""
     data = memoryview(buf).cast("B")
     for header in walk(data):
         if header.control or header.next_offset <= from_offset:
             continue
-        yield from _decode_batch(header, bytes(section(data, header)), from_offset)
+        yield from _decode_batch(header, _as_bytes(section(data, header, decoded_max)), from_offset)
+
+
+def _as_bytes(decoded: memoryview) -> bytes:
+    """Without a copy, if that is what it views: a decompressed section may be large."""
+    owner = decoded.obj
+    return owner if isinstance(owner, bytes) and len(owner) == len(decoded) else bytes(decoded)
 
 
 def check_records(buf: Buffer, *, keys: bool = False) -> int:

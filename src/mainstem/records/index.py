@@ -56,20 +56,26 @@ class RecordIndex:
         return int(self.fields.shape[1])
 
 
-def section(data: memoryview, header: BatchHeader) -> memoryview:
-    """The records of a batch, decompressed."""
+def section(
+    data: memoryview, header: BatchHeader, decoded_max: int = limits.BATCH_DECODED_BYTES_MAX
+) -> memoryview:
+    """The records of a batch, decompressed. Raises TooLarge if that is more than `decoded_max` bytes."""
     stored = data[header.records_at : header.end]
     if header.codec_id:
         codec = CODECS[header.codec_id]
-        stored = memoryview(decompress(codec, stored, limits.BATCH_DECODED_BYTES_MAX))
+        stored = memoryview(decompress(codec, stored, decoded_max))
     # Checked before allocating memory for the records: the declared count can be anything.
     if header.count * RECORD_BYTES_MIN > len(stored):
         raise InvalidBatch(f"recordsCount is {header.count}, too many for {len(stored)} bytes")
     return stored
 
 
-def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterator[RecordIndex]:
-    """Index the batches of some buffers in bounded steps. Includes transaction markers only with `control`."""
+def index_slices(
+    buffers: Sequence[Buffer], *, control: bool = False, decoded_max: int = limits.BATCH_DECODED_BYTES_MAX
+) -> Iterator[RecordIndex]:
+    """Index the batches of some buffers in bounded steps. Includes transaction markers only with `control`.
+
+    Raises TooLarge for a compressed batch of more than `decoded_max` bytes."""
     pending: list[_IndexedBatch] = []
     size = records = 0
     for buffer in buffers:
@@ -83,7 +89,7 @@ def index_slices(buffers: Sequence[Buffer], *, control: bool = False) -> Iterato
         for header in walk(data, at):
             if header.control and not control:
                 continue
-            unpacked = section(data, header)
+            unpacked = section(data, header, decoded_max)
             if pending and (
                 size + len(unpacked) > DECODE_CALL_BYTES or records + header.count > DECODE_CALL_RECORDS
             ):
@@ -174,5 +180,10 @@ def _lay_out(batches: list[_IndexedBatch]) -> tuple[memoryview, Integers]:
             )
         )
         at += len(unpacked)
-    data = buffer if in_place else memoryview(b"".join(batch.section for batch in batches))
+    if in_place:
+        data = buffer
+    elif len(batches) == 1:
+        data = batches[0].section
+    else:
+        data = memoryview(b"".join(batch.section for batch in batches))
     return data, np.array(rows, np.int64)

@@ -25,6 +25,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.consumer_groups import ChangeConsumerGroup, ConsumerGroups
+from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.section import Moment
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import AddPartitions, CreateTopic, DeleteTopic, Topic, Topics
@@ -40,7 +41,7 @@ class Consumers:
     def __init__(self, *, members_max: int = 1_000, moving: bool = False) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.topics = Topics(Streams())
+        self.topics = Topics(Streams(), Namespaces())
         self.topic = self.create("t", 6)
         self.moving = moving
         self.kept = ConsumerGroups()

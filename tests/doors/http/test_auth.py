@@ -93,6 +93,14 @@ async def test_without_a_known_key_everything_is_401(locked: Api) -> None:
     assert answer.status_code == 401
 
 
+async def test_too_many_waiting_password_checks_are_401(locked: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstem.broker.access.password_checks.PASSWORD_CHECKS_WAITING_MAX", 0)
+    answer = await locked.client.get("/v0/topics", auth=("ann", "secret"))
+    assert code((answer.status_code, answer.json())) == (401, "unauthorized")
+    form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": "secret"}
+    assert (await locked.client.post("/iceberg/v1/oauth/tokens", data=form)).status_code == 401
+
+
 @pytest.mark.parametrize("path", ["/v0/health", "/v0/ready", "/healthz", "/readyz"])
 async def test_probes_need_no_key_unless_asked_for(open_api: Callable[..., Any], path: str) -> None:
     async with open_api(api_keys="k") as api:

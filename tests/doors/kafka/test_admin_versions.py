@@ -125,7 +125,7 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
 }
 
 # Answered with an error in every version: this server does not have the feature.
-_REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 50: 91, 51: 54}
+_REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 50: 91, 51: 91}
 
 
 def _cases() -> list[tuple[int, int]]:

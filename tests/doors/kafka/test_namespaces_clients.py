@@ -303,3 +303,13 @@ def test_namespaces_outlive_a_restart(server: TwoNamespaces, topic: str, kill: b
         assert consume(server, listener, topic, 1, group) == [f"{listener} 1"]
         assert topic in admin(server, listener).list_topics(timeout=WAIT_S).topics
     assert topic not in admin(server, "kafka").list_topics(timeout=WAIT_S).topics
+
+
+def test_a_long_list_of_partitions_has_those_of_one_namespace(server: TwoNamespaces, topic: str) -> None:
+    create(server, ACME, topic, partitions=2_500)
+    create(server, OTHER, topic, partitions=1_200)
+    for listener, partitions in ((ACME, 2_500), (OTHER, 1_200)):
+        for _ in range(2):  # the second answer is cached
+            listed = admin(server, listener).list_topics(timeout=WAIT_S).topics
+            assert sorted(listed[topic].partitions) == list(range(partitions))
+            assert not [name for name in listed if "/" in name]

@@ -101,7 +101,7 @@ async def test_a_produce_crosses_few_files_from_the_socket_to_pwritev(
                 await wire.ask(request)
             assert "ports/files.py" in crossed.files, "the trace sees the write"
             found.append(crossed.files)
-    assert len(fewest(firsts)) <= FIRST_PRODUCE_FILES_MAX, fewest(firsts)
+    assert len(fewest(firsts)) <= FIRST_PRODUCE_FILES_MAX, "\n".join(fewest(firsts))
     assert len(fewest(laters)) <= PRODUCE_FILES_MAX, fewest(laters)
 
 

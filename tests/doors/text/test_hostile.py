@@ -11,6 +11,7 @@ import struct
 import pytest
 
 from mainstem import limits
+from mainstem.doors.budget import Seats
 from mainstem.doors.text.connections import TextConnections
 
 from .conftest import Stage, TextStage, Wire
@@ -180,6 +181,11 @@ async def test_a_stop_answers_received_requests_and_refuses_new_clients(text: Te
 async def test_a_drain_disconnects_clients_that_do_not_finish() -> None:
     class Stubborn:
         aborted = False
+        peer = "test"
+        incomplete = False
+
+        def unused_since(self) -> None:
+            return None
 
         def finish(self) -> None:
             pass
@@ -187,7 +193,7 @@ async def test_a_drain_disconnects_clients_that_do_not_finish() -> None:
         def abort(self) -> None:
             self.aborted = True
 
-    connections = TextConnections(limit=2)
+    connections = TextConnections(Seats(2), idle_s=60)
     stubborn = Stubborn()
     assert connections.admit(stubborn)
     assert await connections.drain(0.01) == 1

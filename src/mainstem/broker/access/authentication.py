@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.broker.access.keys import id_of, principal_of_key, verifies
 from mainstem.broker.access.options import AccessOptions
-from mainstem.broker.access.passwords import MECHANISMS, dummy_credential, matches
+from mainstem.broker.access.password_checks import PasswordChecks
+from mainstem.broker.access.passwords import MECHANISMS, dummy_credential
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.service import Security
 from mainstem.broker.access.session_tokens import is_token, new_token, read_token
@@ -30,6 +30,7 @@ class Authentication:
     def __init__(self, security: Security, options: AccessOptions, clock: Clock) -> None:
         self._security = security
         self._clock = clock
+        self._checks = PasswordChecks()
         self._dummy = secrets.token_bytes(32)
         # SHA-256 of a secret → its principal and when it expires, of this state of the keys. Least recently used first.
         self._known: OrderedDict[bytes, tuple[Principal, int]] = OrderedDict()
@@ -121,12 +122,14 @@ class Authentication:
         return stored.expires_ms or None if stored is not None else None
 
     async def by_password(self, user: str, password: str) -> Principal | None:
-        """A user and its password, or the id of an API key (or `key`) and its secret."""
+        """A user and its password, or the id of an API key (or `key`) and its secret.
+
+        Raises Unauthorized if too many checks wait."""
         by_key = self.by_key(password.encode())
         if by_key is not None and user in (_KEY_USER, by_key.key_id, by_key.name.removeprefix("User:")):
             return by_key
         credential = self._any_credential(user)
-        if not await asyncio.to_thread(matches, credential, password):  # milliseconds of hashing
+        if not await self._checks.matches(credential, password):
             return None
         return self.user(user)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mainstem import limits
+from mainstem.broker.decoding import decode_bounded
 from mainstem.broker.streams import StreamService
 from mainstem.errors import OffsetOutOfRange, RecordsLost
 from mainstem.records import kernels
 from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.index import RecordIndex, index_slices
-from mainstem.records.undecodable import decoded
 
 QUEUE_PIECES_MAX = 256  # ranges of records cached after a claim, for the next one
 QUEUE_PIECES_BYTES_MAX = 32 * limits.MIB
@@ -89,7 +90,9 @@ class JobReader:
     async def _load(self, stream: int, offset: int, wanted: int) -> _CachedBatches:
         max_bytes = min(max(_READ_BYTES_MIN, wanted * _READ_BYTES_PER_RECORD), limits.READ_BYTES_DEFAULT)
         chunk = await self._streams.read_undeleted(stream, offset, max_bytes)
-        index, reached = decoded(chunk.batches, offset, chunk.next_offset, _index_of)
+        index, reached = await decode_bounded(
+            asyncio.to_thread, chunk.batches, offset, chunk.next_offset, _index_of
+        )
         # The first batch may begin before the offset; its records are cached too.
         first = min(offset, int(index.fields[kernels.OFFSET, 0])) if index else offset
         piece = _CachedBatches(first, max(reached, offset + 1), index)
@@ -122,9 +125,9 @@ def _count_below(offsets: Sequence[int], start: int, end: int) -> int:
     return at - start
 
 
-def _index_of(batches: Sequence[memoryview]) -> RecordIndex | None:
-    """All records of some batches under one index."""
-    parts = list(index_slices(batches))
+def _index_of(batches: Sequence[memoryview], decoded_max: int) -> RecordIndex | None:
+    """All records of some batches under one index. Raises FAULTS."""
+    parts = list(index_slices(batches, decoded_max=decoded_max))
     if not parts:
         return None
     if len(parts) == 1:

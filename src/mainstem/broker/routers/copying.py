@@ -33,6 +33,7 @@ from mainstem.log.log import Log
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.clock import Clock
 from mainstem.records.decoding import Headers, StoredRecord
+from mainstem.records.header import walk
 from mainstem.records.undecodable import FAULTS, decodable
 
 _log = events.named("routers")
@@ -142,7 +143,8 @@ class RouterCopier:
         recipe = _recipe(leg.router, source, leg.source)
         now_ms = self._clock.now_ms()
         try:
-            if sum(map(len, batches)) <= ROUTER_COPIED_INLINE_BYTES:
+            small = sum(map(len, batches)) <= ROUTER_COPIED_INLINE_BYTES
+            if small and not any(header.codec_id for batch in batches for header in walk(batch)):
                 copies = make_copies(batches, start, stop, recipe, room, now_ms)
             else:
                 copies = await asyncio.to_thread(make_copies, batches, start, stop, recipe, room, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,13 +26,22 @@ __all__ = ["Topic", "TopicConfig", "TopicService"]
 
 class TopicService:
     def __init__(
-        self, log: Log, clock: Clock, random: Random, namespaces: NamespaceService, *, topics_max: int
+        self,
+        log: Log,
+        clock: Clock,
+        random: Random,
+        namespaces: NamespaceService,
+        *,
+        topics_max: int,
+        partitions_max: int,
     ) -> None:
         self._log = log
         self._clock = clock
         self._random = random
         self._namespaces = namespaces
         self._topics_max = topics_max  # 0: the ledger's own limit
+        self._partitions_max = partitions_max  # 0: unlimited
+        self._partitions_coming = 0  # of topics that are being created or extended
         self._changing = asyncio.Lock()  # held between reading a config and replacing it
         self._creating: dict[str, asyncio.Future[Any]] = {}  # topics whose creation is not durable yet
 
@@ -71,7 +80,8 @@ class TopicService:
             self._check_command(command)
             return Topic(command.topic_id, namespace, name, (-1,) * partitions, config, created_ms=0)
         try:
-            return await self._create(command)
+            with self._room_for(0 if name == AUDIT_TOPIC else partitions):
+                return await self._create(command)
         except TopicExists:
             if exist_ok:
                 return self.get(name)
@@ -147,7 +157,25 @@ class TopicService:
         if dry_run:
             self._check_command(command)
             return replace(topic, streams=topic.streams + (-1,) * (total - topic.partitions))
-        return cast(Topic, await self._log.propose(command))
+        with self._room_for(max(0, total - topic.partitions)):
+            return cast(Topic, await self._log.propose(command))
+
+    @contextlib.contextmanager
+    def _room_for(self, partitions: int) -> Iterator[None]:
+        """Raises CapacityReached if that many more partitions exceed the limit."""
+        bound = self._partitions_max
+        coming = self._partitions_coming + partitions
+        if partitions and bound and self._log.ledger.topics.partitions + coming > bound:
+            raise CapacityReached(
+                "max_partitions",
+                bound,
+                f"{partitions} more partitions are too many: all topics together have up to {bound}",
+            )
+        self._partitions_coming += partitions
+        try:
+            yield
+        finally:
+            self._partitions_coming -= partitions
 
     def _check_class(self, config: TopicConfig) -> None:
         if config.durability == "ephemeral" and self._log.shared:

@@ -16,6 +16,7 @@ from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import view_of
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
@@ -28,6 +29,7 @@ WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
+_MESSAGES_QUEUED_MAX = 2  # received on a web socket behind the one that is served: each may be large
 
 
 class HttpDoor:
@@ -42,6 +44,7 @@ class HttpDoor:
         allow_insecure: bool = False,
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.context = Context(
             broker,
@@ -50,7 +53,9 @@ class HttpDoor:
             insecure=insecure,
             origins=origins or OriginPolicy(),
             path_roots=path_roots,
+            budget=budget or Budget(),
         )
+        self._seats = self.context.budget.door(limits.HTTP_CONNECTIONS_MAX)
         self._allow_insecure = allow_insecure
         self._tls = tls
         self._state = ServerState()
@@ -85,6 +90,7 @@ class HttpDoor:
             date_header=False,
             timeout_keep_alive=int(limits.HTTP_IDLE_S),
             ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
+            ws_max_queue=_MESSAGES_QUEUED_MAX,
             ws_per_message_deflate=False,  # it would cost every socket some 300 KB
         )
         config.load()
@@ -96,6 +102,7 @@ class HttpDoor:
             address.port,
             backlog=_BACKLOG,
             ssl=self._tls,
+            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()
@@ -112,7 +119,7 @@ class HttpDoor:
     def _connected(self, config: Config, app: App) -> HttpConnection:
         if self._warming is None:  # not before somebody comes: the kernels take 100 MB
             self._warming = asyncio.get_running_loop().run_in_executor(None, self._warm_up)
-        return HttpConnection(config, self._state, app)
+        return HttpConnection(config, self._state, app, self._seats)
 
     def _warm_up(self) -> None:
         warm_up()
@@ -128,6 +135,7 @@ class HttpDoor:
             self._inside.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
+        self.context.broker.decoding.stop_waiting()
         await self.context.live.shut_down()
         for connection in list(self._state.connections):
             connection.shutdown()

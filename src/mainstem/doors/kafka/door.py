@@ -18,6 +18,7 @@ from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceView, view_of
+from mainstem.doors.budget import Budget
 from mainstem.doors.kafka.security.guard import AuthenticationContext
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.connection import KafkaConnection, KafkaConnections, KafkaLimits
@@ -27,7 +28,6 @@ from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peer, Peers
 from mainstem.doors.kafka.transport.registry import apis
 
-KAFKA_TLS_HANDSHAKE_S = 15.0
 KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client's close_notify
 
 _log = events.named("kafka")
@@ -48,7 +48,9 @@ class KafkaDoor:
         clock: Clock | None = None,
         group_options: GroupOptions | None = None,
         security: KafkaSecurity | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget
         self._broker = broker
         self._group_options = group_options
         self._broker_id = broker_id
@@ -68,7 +70,7 @@ class KafkaDoor:
         loop = asyncio.get_running_loop()
         view = view_of(address.namespace) if address.namespace else None
         if not self._servers:
-            self._connections = KafkaConnections(self._bounds, self.metrics)
+            self._connections = KafkaConnections(self._bounds, self.metrics, self._budget)
         server = await loop.create_server(
             partial(self._connection, address),
             address.host,
@@ -159,7 +161,7 @@ class KafkaDoor:
             return {}
         return {
             "ssl": self._security.tls,
-            "ssl_handshake_timeout": KAFKA_TLS_HANDSHAKE_S,
+            "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
             "ssl_shutdown_timeout": KAFKA_TLS_SHUTDOWN_S,
         }
 

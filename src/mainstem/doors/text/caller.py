@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
@@ -34,15 +36,14 @@ class TextCaller:
     async def authenticate(self, request: AuthRequest) -> bool:
         """By an API key, a token, or a user and its password. Without restrictions, whatever a client says is fine."""
         authentication = self._broker.authentication
-        if request.user:
-            found = await authentication.by_password(request.user, request.secret)
-        else:
-            found = authentication.by_key(request.secret.encode())
-            if found is None and authentication.tokens is not None:
-                try:
+        found: Principal | None = None
+        with suppress(Unauthorized):
+            if request.user:
+                found = await authentication.by_password(request.user, request.secret)
+            else:
+                found = authentication.by_key(request.secret.encode())
+                if found is None and authentication.tokens is not None:
                     found, _ = await authentication.by_token(request.secret, self._broker.clock.now_ms())
-                except Unauthorized:
-                    found = None
         if found is not None and found.namespace:
             if self._listener_view is not None and self._listener_view.namespace != found.namespace:
                 return False

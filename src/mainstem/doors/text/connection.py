@@ -7,6 +7,7 @@ from collections import deque
 from typing import cast
 
 from mainstem import events, limits
+from mainstem.doors.budget import peer_of
 from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.frames import FrameReader, InvalidLength, frame
 from mainstem.doors.text.requests import (
@@ -46,20 +47,25 @@ class TextConnection(asyncio.Protocol):
         self._ended = False  # the client has closed its side
         self._lingering = False
         self._lost = False
+        self._active_at = 0.0
+        self.peer = ""
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.TEXT_WRITE_BUFFER_BYTES)
-        host = str((transport.get_extra_info("peername") or ("",))[0])
-        self._caller = self._service.caller(host)
+        self._active_at = asyncio.get_running_loop().time()
+        self.peer = peer_of(transport)
+        self._caller = self._service.caller(self.peer)
         if not self._connections.admit(self):
             self._transport.write(frame(_TOO_MANY))
             self._linger()
 
     def data_received(self, data: bytes) -> None:
         if self._reading:
+            if not self._frames.incomplete or self._worker is not None:
+                self._active_at = asyncio.get_running_loop().time()  # a request must not arrive forever
             self._frames.feed(data)
             self._receive()
 
@@ -90,6 +96,13 @@ class TextConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def unused_since(self) -> float | None:
+        return self._active_at if self._worker is None else None
+
+    @property
+    def incomplete(self) -> bool:
+        return self._frames.incomplete
 
     # Requests in
 
@@ -145,6 +158,7 @@ class TextConnection(asyncio.Protocol):
                 self._receive()
         finally:
             self._worker = None
+            self._active_at = asyncio.get_running_loop().time()
             if not self._reading:
                 self._linger()
 

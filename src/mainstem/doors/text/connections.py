@@ -1,18 +1,69 @@
-"""The connections the door holds: so many and no more."""
+"""The connections of the text door: up to a limit, and none that is idle for long."""
 
 from __future__ import annotations
 
-from mainstem.doors.open_connections import OpenConnection, OpenConnections
+import asyncio
+from typing import Protocol
+
+from mainstem import events
+from mainstem.doors.budget import Seats
+from mainstem.doors.open_connections import OpenConnections
+
+TEXT_FRAME_S = 30.0  # a connection with an incomplete request is closed after this
+
+_log = events.named("text")
+_SWEEPS_PER_IDLE_TIME = 4
 
 
-class TextConnections(OpenConnections[OpenConnection]):
-    def __init__(self, limit: int) -> None:
+class HeldConnection(Protocol):
+    peer: str
+
+    def finish(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def unused_since(self) -> float | None: ...
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a part of a request has arrived."""
+        ...
+
+
+class TextConnections(OpenConnections[HeldConnection]):
+    def __init__(self, seats: Seats, idle_s: float) -> None:
         super().__init__()
-        self._limit = limit
+        self._seats = seats
+        self._idle_s = idle_s
+        self._sweep: asyncio.TimerHandle | None = None
 
-    def admit(self, connection: OpenConnection) -> bool:
-        """False: too many are held already."""
-        if len(self._held) >= self._limit:
+    def admit(self, connection: HeldConnection) -> bool:
+        """False: there are too many already."""
+        if not self._seats.admit(connection.peer, connection):
             return False
         self._held.add(connection)
         return True
+
+    def forget(self, connection: HeldConnection) -> None:
+        self._seats.leave(connection.peer, connection)
+        super().forget(connection)
+
+    def start_sweeping(self) -> None:
+        every = min(self._idle_s, TEXT_FRAME_S) / _SWEEPS_PER_IDLE_TIME
+        self._sweep = asyncio.get_running_loop().call_later(every, self._drop_idle)
+
+    def _drop_idle(self) -> None:
+        self.start_sweeping()
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._held):
+            patience = min(self._idle_s, TEXT_FRAME_S) if connection.incomplete else self._idle_s
+            unused = connection.unused_since()
+            if unused is not None and now - unused > patience:
+                _log.debug("idle connection closed", client=connection.peer)
+                connection.abort()
+
+    async def drain(self, within_s: float) -> int:
+        """Finish every connection; abort those left after `within_s`. Returns how many those were."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        return await super().drain(within_s)

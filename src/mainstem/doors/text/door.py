@@ -8,6 +8,7 @@ from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import view_of
+from mainstem.doors.budget import Budget
 from mainstem.doors.text.connection import TextConnection
 from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.service import TextService
@@ -26,6 +27,8 @@ class TextDoor:
         segment_entries: int = limits.TEXT_SEGMENT_ENTRIES,
         connections_max: int = limits.TEXT_CONNECTIONS_MAX,
         stall_s: float = limits.TEXT_STALL_S,
+        idle_s: float = limits.TEXT_IDLE_S,
+        budget: Budget | None = None,
         insecure: bool = False,
     ) -> None:
         self._broker = broker
@@ -34,7 +37,7 @@ class TextDoor:
         self._segment_entries = segment_entries
         self._stall_s = stall_s
         self._insecure = insecure
-        self._connections = TextConnections(connections_max)
+        self._connections = TextConnections((budget or Budget()).door(connections_max), idle_s)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
@@ -48,6 +51,7 @@ class TextDoor:
         node = SegmentLeader(self._broker_id, self._node, str(bound), self._segment_entries)
         view = view_of(address.namespace) if address.namespace else None
         self._service = TextService(self._broker, node, insecure=self._insecure, view=view)
+        self._connections.start_sweeping()
         await self._server.start_serving()
         return bound
 

@@ -50,6 +50,11 @@ class FrameReader:
         self._start = body_end
         return bytes(memoryview(self._buffer)[body_start:body_end])
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether bytes wait for the rest of their frame."""
+        return len(self._buffer) > self._start
+
     def clear(self) -> None:
         self._buffer = bytearray()
         self._start = 0

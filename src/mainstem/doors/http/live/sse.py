@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mainstem.api.base import ErrorEvent
 from mainstem.doors.http.transport.errors import Refusal, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Header
+from mainstem.errors import TooLarge
 
 WATCH_RETRY_MS = 2_000  # how soon a client reconnects after it lost its stream
 
@@ -32,6 +34,13 @@ def event(name: bytes, data: bytes, id: bytes = b"") -> bytes:
     if id:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (id, name, data)
     return b"event: %b\ndata: %b\n\n" % (name, data)
+
+
+def read_failure(topic: str, error: Exception) -> ErrorEvent:
+    """Why a topic is not watched any more."""
+    if isinstance(error, TooLarge):
+        return ErrorEvent("payload_too_large", str(error), topic)
+    return ErrorEvent("internal", f"topic {topic!r} cannot be read", topic)
 
 
 def heartbeat(now_ms: int) -> bytes:

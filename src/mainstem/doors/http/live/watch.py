@@ -11,7 +11,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.api.access import Operation
-from mainstem.api.base import U64, ErrorEvent
+from mainstem.api.base import U64
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.rates import RateLimiter
 from mainstem.broker.streams import find_stream
@@ -45,7 +45,7 @@ async def post_watch(request: HttpRequest) -> Response:
         raise invalid(f"watch 1 to {WATCH_TOPICS_MAX} topics at once, not {len(body.topics)}")
     for name in body.topics:
         request.require_topic(name, Operation.READ)
-    request.context.live.sessions.check_room()
+    request.context.live.sessions.check_room(request.holder)
     cursors: dict[str, int] = {}
     partitions: dict[str, int] = {}
     watched: dict[str, WatchedTopic] = {}
@@ -67,6 +67,7 @@ async def post_watch(request: HttpRequest) -> Response:
         include_tags=body.include_tags,
         include_data=body.include_data,
         include_trace=body.include_trace,
+        holder=request.holder,
     )
     url = f"/v0/watch/{session.wid}"
     ttl_ms = limits.WATCH_SESSION_TTL_MS
@@ -240,8 +241,7 @@ class WatchStream(Push):
         if isinstance(error, Closed):
             self.shut_down()
             return
-        name = shown(place.topic, plain=self._plain)
-        data = _encode(ErrorEvent("internal", f"topic {name!r} cannot be read", name))
+        data = _encode(sse.read_failure(shown(place.topic, plain=self._plain), error))
         self._push(sse.event(b"error", data))
         self._end()
 

@@ -242,7 +242,7 @@ class Socket:
         task.add_done_callback(self._publishing.discard)
 
     async def _write(self, head: CommandHead, request: HttpRequest) -> None:
-        self._context.body_bytes += len(request.body)
+        self._context.bodies.take(request.holder, len(request.body))
         try:
             response = await post_records(request)
         except (MainstemError, Refusal) as error:
@@ -253,7 +253,7 @@ class Socket:
         else:
             self._reply(b"ack", head, response.body[1:-1])
         finally:
-            self._context.body_bytes -= len(request.body)
+            self._context.bodies.give(request.holder, len(request.body))
 
     def _leave(self, topic: str) -> None:
         place = self._places.pop(topic, None)
@@ -300,8 +300,7 @@ class Socket:
         if isinstance(error, Closed):
             self.shut_down()
             return
-        name = self._name(place.topic)
-        failure = ErrorEvent("internal", f"topic {name!r} cannot be read", name)
+        failure = sse.read_failure(self._name(place.topic), error)
         self._push(b"error", _encode(failure))
 
     def _resume(self) -> None:

@@ -33,6 +33,7 @@ async def get_batches(request: HttpRequest) -> Response:
         (b"mainstem-start-offset", b"%d" % fetched.start),
         (b"mainstem-end-offset", b"%d" % fetched.end),
     )
+    request.reserved_is(sum(map(len, fetched.batches)))
     return Response(200, b"".join(fetched.batches), headers)
 
 
@@ -41,20 +42,35 @@ async def _uncommitted(request: HttpRequest) -> Fetched:
     streams = request.broker.streams
     stream = streams.of(request.topic, request.partition)
     offset = min(request.number("from", 0), limits.OFFSET_MAX)
-    max_bytes = request.number("max_bytes", 0) or limits.READ_BYTES_DEFAULT
+    max_bytes = _max_bytes(request)
+    await request.reserve(max_bytes)
     chunk = await streams.read(stream, offset, max_bytes)
     return Fetched(chunk.batches, chunk.next_offset, *streams.bounds(stream))
 
 
+def _max_bytes(request: HttpRequest) -> int:
+    return min(request.number("max_bytes", 0) or limits.READ_BYTES_DEFAULT, limits.READ_BYTES_MAX)
+
+
 async def _fetched(request: HttpRequest) -> Fetched:
     """What the broker has, or nothing new in time. Raises Closed once the server stops."""
+    await request.reserve(_max_bytes(request))
+    fetched = await _fetched_within(request, 0)
+    wait_ms = min(request.number("wait_ms", 0), limits.DIFF_WAIT_MS_MAX)
+    if wait_ms and not fetched.batches:
+        request.release()  # a client that waits holds nothing
+        fetched = await _fetched_within(request, wait_ms)
+    return fetched
+
+
+async def _fetched_within(request: HttpRequest, wait_ms: int) -> Fetched:
     reading = asyncio.ensure_future(
         request.broker.fetch(
             request.topic,
             min(request.number("from", 0), limits.OFFSET_MAX),
             partition=request.partition,
-            max_bytes=request.number("max_bytes", 0) or limits.READ_BYTES_DEFAULT,
-            max_wait_ms=min(request.number("wait_ms", 0), limits.DIFF_WAIT_MS_MAX),
+            max_bytes=_max_bytes(request),
+            max_wait_ms=wait_ms,
         )
     )
     stopping = asyncio.ensure_future(request.context.stopping.wait())

@@ -11,6 +11,7 @@ import msgspec
 from mainstem import limits
 from mainstem.api.records import DiffBody, ReadGap
 from mainstem.broker.diff import DiffPage, DiffQuery, Tombstone
+from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.routes.rendering import render
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
@@ -32,19 +33,36 @@ async def post_diff(request: HttpRequest) -> Response:
         limit=min(body.limit or limits.DIFF_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
         max_bytes=min(body.max_batch_bytes or limits.DIFF_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
         nodes=node_set(body.node),
-        wait_ms=min(body.wait_ms, limits.DIFF_WAIT_MS_MAX),
+        before_large=request.before_large,
     )
     if limiter is not None:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, limiter.burst_bytes))
-    page = await broker.diffs.read(topic, wanted, request.partition)
+    page = await _read(request, topic, wanted, min(body.wait_ms, limits.DIFF_WAIT_MS_MAX))
     if limiter is not None:
         limiter.take(page.bytes, page.count)
     shown = partial(
         render, page.chosen, tags=body.include_tags, meta=body.include_meta, trace=body.include_trace
     )
-    large = page.bytes > limits.RENDERED_ON_LOOP_BYTES_MAX
-    records = await asyncio.to_thread(shown) if large else shown()
-    return Response(200, _answer(request, page, records), (JSON,))
+    if page.bytes <= limits.RENDERED_ON_LOOP_BYTES_MAX:
+        answer = _answer(request, page, shown())
+    elif page.bytes <= limits.DIFF_BYTES_MAX:
+        answer = _answer(request, page, await asyncio.to_thread(shown))
+    else:
+        answer = await broker.decoding.run(request.holder, lambda: _answer(request, page, shown()))
+    return Response(200, answer, (JSON,))
+
+
+async def _read(request: HttpRequest, topic: Topic, wanted: DiffQuery, wait_ms: int) -> DiffPage:
+    """A page, whose memory counts for the client. While it waits for records there is nothing to count."""
+    diffs = request.broker.diffs
+    await request.reserve(2 * wanted.max_bytes)  # as stored, and as JSON
+    page = await diffs.read(topic, wanted, request.partition)
+    if wait_ms and page.empty:
+        request.release()
+        page = await diffs.read(topic, replace(wanted, wait_ms=wait_ms), request.partition)
+    if page.bytes <= wanted.max_bytes:
+        request.reserved_is(2 * page.bytes)
+    return page
 
 
 def node_set(node: str | list[str] | None) -> tuple[bytes, ...]:

@@ -35,7 +35,7 @@ from mainstem.doors.http.transport.auth import basic
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
-from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound
+from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound, Unauthorized
 from mainstem.tables.catalog import (
     DEFAULT_NAMESPACE,
     LEVELS,
@@ -127,7 +127,10 @@ async def post_token(request: HttpRequest) -> Response:
     grant = form.get("grant_type", [""])[0]
     if grant != "client_credentials":
         return _oauth_error(400, "unsupported_grant_type", "this server knows client_credentials only")
-    token = await request.broker.authentication.issue_token(client, secret) if secret else None
+    try:
+        token = await request.broker.authentication.issue_token(client, secret) if secret else None
+    except Unauthorized as error:
+        return _oauth_error(401, "invalid_client", str(error))
     if token is None:
         return _oauth_error(401, "invalid_client", "these client credentials are unknown")
     return reply(TokenIssued(token, "bearer", limits.ACCESS_TOKEN_S))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 
 from mainstem import limits
 from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
@@ -18,6 +19,7 @@ MESSAGES_SHOWN_MAX = 500
 MESSAGE_VALUE_BYTES_DEFAULT = 16 * limits.KIB  # of a value, unless the request asks for all of it
 
 _DIGITS_MAX = 18
+_CHECKED_BYTES_MAX = limits.MIB  # of a value, unless more of it is shown
 
 
 async def get_messages(request: HttpRequest) -> Response:
@@ -29,6 +31,7 @@ async def get_messages(request: HttpRequest) -> Response:
     sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
     messages = Messages(broker)
     limiter = await read_allowed(request, request.topic)
+    await request.reserve(limits.LARGE_READ_BYTES)
     first, before = _offset(request, "from"), _offset(request, "before")
     if first is not None:
         page = await messages.after(topic, request.partition, first, limit, sought)
@@ -77,11 +80,12 @@ def _message(record: StoredRecord, bound: int) -> Message:
 
 
 def _content(content: bytes | None, bound: int) -> MessageContent | None:
-    """Text if it is UTF-8, else base64. Text is cut between characters."""
+    """Text if its start is UTF-8, else base64. Text is cut between characters."""
     if content is None:
         return None
+    checked = content[: max(bound, _CHECKED_BYTES_MAX)]
     try:
-        text = content.decode()
+        text, _ = codecs.utf_8_decode(checked, "strict", len(checked) == len(content))
     except UnicodeDecodeError:
         return MessageContent(base64=base64.b64encode(content[:bound]).decode())
     if len(content) > bound:

@@ -23,6 +23,8 @@ JSON_NESTING_MAX = 512  # levels of arrays and objects in a value rendered as JS
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _quote = msgspec.json.Encoder().encode
 
+_BASE64_STEP_BYTES = 3 * limits.MIB  # a multiple of 3, so that the parts join
+
 
 def render(
     chosen: Sequence[SelectedRecords],
@@ -92,7 +94,13 @@ def data_field(value: bytes | None) -> tuple[bytes, ...]:
         return (b',"data":null',)
     if is_json(value):
         return (b',"data":', value)
-    return (b',"data":null,"$raw":"', base64.b64encode(value), b'"')
+    # In steps, so that the event loop can run between them.
+    steps = range(0, len(value), _BASE64_STEP_BYTES)
+    return (
+        b',"data":null,"$raw":"',
+        *(base64.b64encode(value[at : at + _BASE64_STEP_BYTES]) for at in steps),
+        b'"',
+    )
 
 
 def is_json(value: bytes) -> bool:

@@ -215,7 +215,7 @@ def after_cursor(cursor: str | None) -> str:
         # A plus sign that a client sends as it is means a space in a query.
         plain = cursor.replace(" ", "+")
         return msgspec.json.decode(base64.b64decode(plain, validate=True), type=_Cursor).after
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         raise invalid("the cursor is not one that a page before gave out") from None
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Token
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
@@ -36,6 +36,7 @@ _CONTENT_TYPES = {
 _FORBIDDEN = 403
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
 
+T = TypeVar("T")
 Write = Callable[[Response], Awaitable[None]]
 
 
@@ -61,7 +62,9 @@ class App:
             response = await _response(exchange, scope)
             if isinstance(response, Response):
                 if len(response.body) >= limits.HTTP_PACKED_BYTES_MIN:
-                    response = await packed(response, exchange.header(b"accept-encoding") or b"")
+                    response = await packed(
+                        response, exchange.header(b"accept-encoding") or b"", exchange.off_loop
+                    )
                 sent = len(response.body)
                 await (_send(response, send) if write is None else write(response))
             elif isinstance(response, Push):
@@ -108,8 +111,10 @@ class _Exchange:
         self._host = str((scope.get("client") or ("",))[0])
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first one
         self._held_bytes = 0
+        self._request: HttpRequest | None = None
         self.route_name = "none"
         self.received = 0
+        self._holder = ""  # whom the budget counts it for
         self.view: NamespaceView | None = None  # of the namespace that the request is about
         self._bound: Token[NamespaceView | None] | None = None
 
@@ -140,6 +145,8 @@ class _Exchange:
             b"",
             self._started,
         )
+        self._holder = request.holder
+        self._request = request
         bound = self._context.view is not None or client.principal.namespace != ""
         if bound or _NAMESPACE in scope["query_string"]:
             self.view = request.bind()
@@ -183,6 +190,10 @@ class _Exchange:
 
     def header(self, name: bytes) -> bytes | None:
         return self._headers.get(name)
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run work that compresses or decompresses much."""
+        return await self._context.broker.decoding.run(self._holder, work)
 
     async def _authenticated(self, found: tuple[Endpoint, dict[str, str]] | Refusal) -> HttpClient:
         clients = self._context.clients
@@ -235,8 +246,11 @@ class _Exchange:
         if self._client is not None:
             self._client.in_flight -= 1
             self._client = None
-        self._context.body_bytes -= self._held_bytes
-        self._held_bytes = 0
+        if self._held_bytes:
+            self._context.bodies.give(self._holder, self._held_bytes)
+            self._held_bytes = 0
+        if self._request is not None:
+            self._request.release()
 
     def _check_unknown(self, client: HttpClient, refusal: Refusal) -> None:
         """Unknown things under a topic demand write, so that nobody can probe for them without."""
@@ -264,7 +278,7 @@ class _Exchange:
             raise _untyped(wanted)
         encoding = self.header(b"content-encoding")
         if encoding is not None:
-            body = await unpacked(encoding, body, bound)
+            body = await unpacked(encoding, body, bound, self.off_loop)
             self._hold(len(body))
         return body
 
@@ -289,12 +303,13 @@ class _Exchange:
         if bound and self.received > bound:
             raise _too_large(bound)
         all_bound = limits.HTTP_INGEST_BYTES_MAX
-        if self._context.body_bytes > all_bound:
+        if self._context.bodies.over(self._holder):
             raise throttled("ingest_queue", all_bound, "too many bytes are being received at once: retry")
 
     def _hold(self, more: int) -> None:
-        self._held_bytes += more
-        self._context.body_bytes += more
+        if more:
+            self._held_bytes += more
+            self._context.bodies.take(self._holder, more)
 
 
 def _too_large(bound: int) -> Refusal:

@@ -10,27 +10,51 @@ from __future__ import annotations
 from typing import Any
 
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from mainstem import limits
+from mainstem.doors.budget import Budget, Seats, peer_of
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.errors import error_response
 from mainstem.doors.http.transport.http2 import PREFACE, Http2Connection
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
+HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
+HTTP_HEAD_STEP_BYTES = 4 * limits.KIB  # parsed at a time, which bounds the requests that one step finds …
+HTTP_BODY_STEP_BYTES = 64 * limits.KIB  # … and the same inside a body
+
+_JOINED_BYTES_MAX = 64 * limits.KIB  # a larger body is not copied to be sent with its head
+
+
+class _ReadControl(FlowControl):
+    """Does not resume while enough requests wait."""
+
+    full = False
+
+    def resume_reading(self) -> None:
+        if not self.full:
+            super().resume_reading()
+
 
 class HttpConnection(HttpToolsProtocol):
-    def __init__(self, config: Config, state: ServerState, app: App) -> None:
+    def __init__(self, config: Config, state: ServerState, app: App, seats: Seats) -> None:
         super().__init__(config, state, {})
         self._app = app
+        self._budget: Budget = app.context.budget
+        self._seats = seats
+        self._peer = ""
+        self._unparsed = b""  # received while enough requests wait
+        self._waiting = 0  # requests in the pipeline, as counted by the budget
+        self._used_at = 0.0
         self._pace = UploadRate()  # of the body now being received
         self._head_since = 0.0  # when the head now being received began; 0 = none is
         self._head_bytes = 0
         self._in_body = False
         self._first: bytes | None = b""  # what came so far, until it is clear which protocol it is
-        self._unread_since = 0.0  # since when a client takes nothing of what is written; 0 = it does
+        self._read_pace = UploadRate()  # of the client that reads what is written
         self._unread_bytes = 0
 
     @property
@@ -39,10 +63,29 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._head_since = self.loop.time()
+        self.flow: _ReadControl = _ReadControl(transport)
+        self._head_since = self._used_at = self.loop.time()
+        self._read_pace.begin(self._used_at)
+        self._peer = peer_of(transport)
         self._app.context.clients.connected(transport)
-        if len(self.connections) > limits.HTTP_CONNECTIONS_MAX:
+        if not self._seats.admit(self._peer, self):
             transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        self._seats.leave(self._peer, self)
+        self._hold(b"")
+        self.pipeline.clear()
+        self._count_waiting()
+
+    def unused_since(self) -> float | None:
+        return self._used_at if self.idle else None
+
+    def abort(self) -> None:
+        self.transport.abort()
 
     # Receiving
 
@@ -56,6 +99,16 @@ class HttpConnection(HttpToolsProtocol):
             if data.startswith(PREFACE):
                 self._become_http2(data)
                 return
+        if self._unparsed:
+            self._hold(self._unparsed + data)
+        elif len(data) <= HTTP_HEAD_STEP_BYTES and not self.pipeline:
+            self._parse(data)
+            if self.pipeline:
+                self._limit_pipeline()
+        else:
+            self._parse_in_steps(data)
+
+    def _parse(self, data: bytes) -> None:
         if self._in_body:
             self._pace.heard(len(data))
         else:
@@ -66,10 +119,79 @@ class HttpConnection(HttpToolsProtocol):
         if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self._in_body:
             self.send_400_response("its head is too long")
 
+    def _parse_in_steps(self, data: bytes) -> None:
+        """Stop while enough requests wait: each takes far more memory than its bytes."""
+        at = 0
+        while at < len(data) and len(self.pipeline) < HTTP_PIPELINE_REQUESTS_MAX:
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+                return
+            step = HTTP_BODY_STEP_BYTES if self._in_body else HTTP_HEAD_STEP_BYTES
+            self._parse(data[at : at + step])
+            at += step
+        self._hold(data[at:])
+        self._limit_pipeline()
+
+    def _limit_pipeline(self) -> None:
+        """Stop reading while enough requests wait, and close the connection if all clients together hold too much."""
+        self._count_waiting()
+        self.flow.full = bool(self._unparsed) or len(self.pipeline) >= HTTP_PIPELINE_REQUESTS_MAX
+        if self.flow.full:
+            self.flow.pause_reading()
+            if self._budget.requests.over(self._peer) or self._budget.received.over(self._peer):
+                self._budget.floods_closed += 1
+                self.transport.abort()
+
+    def _count_waiting(self) -> None:
+        more = len(self.pipeline) - self._waiting
+        if more:
+            self._waiting += more
+            if more > 0:
+                self._budget.requests.take(self._peer, more)
+            else:
+                self._budget.requests.give(self._peer, -more)
+
+    def _hold(self, unparsed: bytes) -> None:
+        more = len(unparsed) - len(self._unparsed)
+        self._unparsed = unparsed
+        if more > 0:
+            self._budget.received.take(self._peer, more)
+        elif more < 0:
+            self._budget.received.give(self._peer, -more)
+
+    def on_response_complete(self) -> None:
+        self._used_at = self.loop.time()
+        if self.pipeline:
+            self._budget.turns.later(self._continue)
+        else:
+            super().on_response_complete()
+
+    def _continue(self) -> None:
+        """Serve the next request of the pipeline."""
+        super().on_response_complete()
+        self._count_waiting()
+        if self.flow.full and len(self.pipeline) <= HTTP_PIPELINE_REQUESTS_MAX // 2:
+            unparsed = self._unparsed
+            self._hold(b"")
+            self._parse_in_steps(unparsed)
+            self.flow.resume_reading()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        socket: Any = self.transport.get_protocol()
+        ended = socket.connection_lost
+
+        def connection_lost(exc: Exception | None) -> None:
+            self._leave()
+            ended(exc)
+
+        if socket is not self:
+            socket.connection_lost = connection_lost
+
     def _become_http2(self, data: bytes) -> None:
         self.connections.discard(self)
         self._unset_keepalive_if_required()
-        protocol = Http2Connection(self.server_state, self._app)
+        self._leave()
+        protocol = Http2Connection(self.server_state, self._app, self._seats)
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         protocol.data_received(data)
@@ -104,9 +226,16 @@ class HttpConnection(HttpToolsProtocol):
                 await self.flow.drain()
             if cycle.disconnected:
                 return
-            cycle.response_started = cycle.response_complete = True
+            cycle.response_started = True
             body = b"" if cycle.scope["method"] == "HEAD" else response.body
-            self.transport.write(_head(response, response.status, cycle.keep_alive) + body)
+            head = _head(response, response.status, cycle.keep_alive)
+            if len(body) <= _JOINED_BYTES_MAX:
+                self.transport.write(head + body)
+            else:
+                self.transport.writelines((head, body))
+                if self.flow.write_paused:
+                    await self.flow.drain()  # the response counts until the client has read it
+            cycle.response_complete = True
             cycle.message_event.set()
             if not cycle.keep_alive:
                 self.transport.close()
@@ -129,12 +258,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def _unread(self, now: float) -> bool:
         size = self.transport.get_write_buffer_size()
-        if not size or size < self._unread_bytes:
-            self._unread_since = 0.0
-        elif not self._unread_since:
-            self._unread_since = now
+        self._read_pace.heard(max(0, self._unread_bytes - size))
+        if not size:
+            self._read_pace.begin(now)
         self._unread_bytes = size
-        return bool(self._unread_since) and now - self._unread_since > limits.HTTP_STALL_S
+        return self._read_pace.too_slow(now)
 
 
 def _head(response: Response, status: int, keep_alive: bool) -> bytes:

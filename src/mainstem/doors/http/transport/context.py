@@ -15,6 +15,7 @@ from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.reports import LakeReports, PipelineReports
+from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
@@ -58,8 +59,9 @@ class Context:
     path_roots: tuple[Path, ...] = ()  # that clients may name; none: any, if an administrator does
     probe_auth: bool = False  # health and readiness need a key as well
     traffic: Traffic = field(default_factory=Traffic)
+    budget: Budget = field(default_factory=Budget)
     started: float = field(default_factory=time.monotonic)
-    body_bytes: int = 0  # of requests being received and served
+    bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
@@ -79,11 +81,17 @@ class Context:
             self.broker.log.waiting_appends.published,
             self.broker.rates.published,
             self.broker.audit.published,
+            self.budget.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,
             self.pipeline_reports.published,
         ]
+
+    @property
+    def body_bytes(self) -> int:
+        """Of requests being received and served."""
+        return self.bodies.total
 
     def known_groups(self) -> Groups:
         """Those of the door that members come through; without one nobody is a member, and offsets are all."""

@@ -79,6 +79,7 @@ WIRE: dict[type[BaseException], _Row] = {
     errors.NamespaceExists: _Row(409, "namespace_exists", lambda error: {"namespace": error.namespace}),
     errors.NamespaceInUse: _Row(409, "namespace_not_empty", lambda error: {"namespace": error.namespace}),
     errors.NotFound: _Row(404, "not_found"),
+    errors.Unauthorized: _Row(401, "unauthorized"),
     errors.Forbidden: _Row(403, "forbidden"),
     errors.GroupNotEmpty: _Row(409, "group_not_empty", lambda error: {"group": error.group}),
     errors.GroupRefused: _Row(409, "group_refused"),

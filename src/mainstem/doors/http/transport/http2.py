@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from h2.config import H2Configuration
@@ -23,19 +23,39 @@ from h2.settings import SettingCodes
 from uvicorn.server import ServerState
 
 from mainstem import limits
+from mainstem.doors.budget import FrameRate, Seats, peer_of
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.responses import Asgi, Header, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
+CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
+CONTROL_FRAMES_BURST = 500.0  # … and at once
+CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal
+HTTP2_FRAMES_PER_TURN = 16  # processed before the event loop serves others
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+_FRAME_HEAD_BYTES = 9
+_FRAME_BYTES_MAX = 16 * limits.KIB  # of a payload, as our settings allow
+_DATA, _HEADERS = 0, 1
+_END_STREAM = 1
+_FRAMES_PER_DATA_FRAME = 3  # that a client may send for each it gets: it enlarges the windows
 
 _NOT_FORWARDED = {b"connection", b"transfer-encoding", b"keep-alive", b"upgrade"}
 
 
 class Http2Connection(asyncio.Protocol):
-    def __init__(self, state: ServerState, app: App) -> None:
+    def __init__(self, state: ServerState, app: App, seats: Seats) -> None:
         self._state = state
         self._app = app
+        self._seats = seats
+        self._budget = app.context.budget
+        self._peer = ""
+        self._frames = FrameRate(CONTROL_FRAMES_PER_S, CONTROL_FRAMES_BURST)
+        self._free_frames = CONTROL_FRAMES_FREE
+        self._received = b""  # frames whose turn has not come, and the start of one
+        self._preface = len(PREFACE)  # bytes of it that are still to come
+        self._working = False  # frames wait for their turn
         self._loop = asyncio.get_running_loop()
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._streams: dict[int, _Stream] = {}
@@ -52,6 +72,10 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self._peer = peer_of(transport)
+        if not self._seats.admit(self._peer, self):
+            transport.abort()
+            return
         self._state.connections.add(self)  # type: ignore[arg-type]  # it has what the door asks of one
         self._h2.initiate_connection()
         self._h2.update_settings(
@@ -66,7 +90,9 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._seats.leave(self._peer, self)
         self._state.connections.discard(self)
+        self._received = b""
         self._writable.set()
         for stream in self._streams.values():
             stream.leave()
@@ -79,17 +105,66 @@ class Http2Connection(asyncio.Protocol):
 
     # Receiving
 
+    def unused_since(self) -> float | None:
+        return None if self._streams else self._heard_at
+
+    def abort(self) -> None:
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        self._received = self._received + data if self._received else data
+        if not self._working:
+            self._work()
+
+    def _work(self) -> None:
+        """Process some frames, and others after the loop has served other connections."""
+        self._working = False
+        if self.transport.is_closing():
+            return
+        frames = _whole_frames(self._received, self._preface)
+        if frames.control and not self._affordable(frames.control):
+            self._budget.floods_closed += 1
+            self._close_for(ErrorCodes.ENHANCE_YOUR_CALM)
+            return
+        part, self._received = self._received[: frames.end], self._received[frames.end :]
+        self._preface = max(0, self._preface - len(part))
+        if part and not self._process(part):
+            return
+        if frames.more:
+            self.transport.pause_reading()
+            self._working = True
+            self._budget.turns.later(self._work)
+        elif not self.transport.is_reading():
+            self.transport.resume_reading()
+
+    def _affordable(self, control: int) -> bool:
+        """Whether the client may send frames that carry no data."""
+        counted = max(0, control - self._free_frames)
+        self._free_frames = max(0, self._free_frames - control)
+        if not self._frames.spend(control):
+            return False
+        return not counted or self._budget.frame_rate(self._peer).spend(counted)
+
+    def _close_for(self, code: ErrorCodes) -> None:
+        self._received = b""
+        self._h2.close_connection(code)
+        self._flush()
+        self.transport.close()
+
+    def _process(self, data: bytes) -> bool:
+        """False: the client broke the protocol, and the connection is closed."""
         try:
             events = self._h2.receive_data(data)
         except ProtocolError:
+            self._received = b""
             self._flush()  # h2 has put the reason into a GOAWAY
             self.transport.close()
-            return
+            return False
         for event in events:
             self._handle(event)
         self._flush()
+        return not self.transport.is_closing()
 
     def _handle(self, event: object) -> None:
         if isinstance(event, RequestReceived):
@@ -126,9 +201,7 @@ class Http2Connection(asyncio.Protocol):
         if number in self._streams:
             self._streams[number].leave()
         if self._resets > limits.HTTP2_RESETS_MAX:
-            self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
-            self._flush()
-            self.transport.close()
+            self._close_for(ErrorCodes.ENHANCE_YOUR_CALM)
 
     async def _run(self, stream: _Stream) -> None:
         try:
@@ -166,12 +239,16 @@ class Http2Connection(asyncio.Protocol):
             if at < len(body) and room <= 0:
                 self._flush()
                 stream.window.clear()
+                stream.blocked = True
                 await stream.window.wait()
+                stream.blocked = False
                 continue
             part = body[at : at + room]
             at += len(part)
             last = end and at >= len(body)
             self._h2.send_data(stream.number, part, end_stream=last)
+            self._frames.earn(_FRAMES_PER_DATA_FRAME)
+            stream.read_pace.heard(len(part))
             if last:
                 break
         self._flush()
@@ -197,6 +274,11 @@ class Http2Connection(asyncio.Protocol):
         receiving = [stream for stream in self._streams.values() if not (stream.ended or stream.answered)]
         stalled = not self._writable.is_set() and quiet_s > limits.HTTP_STALL_S
         dripping = any(stream.pace.too_slow(now) for stream in receiving)
+        for stream in self._streams.values():
+            if not stream.blocked:
+                stream.read_pace.begin(now)
+            elif stream.read_pace.too_slow(now):
+                dripping = True
         if (not self._streams and quiet_s > limits.HTTP_IDLE_S) or stalled or dripping:
             self.transport.abort()
 
@@ -217,6 +299,8 @@ class _Stream:
         self.answered = False
         self.left = False  # the client is gone
         self.pace = UploadRate(asyncio.get_running_loop().time())
+        self.read_pace = UploadRate(asyncio.get_running_loop().time())
+        self.blocked = False  # the client's window has no room for the response
 
     def feed(self, data: bytes, size: int) -> None:
         self.pace.heard(size)
@@ -268,6 +352,31 @@ class _Stream:
         if body:
             await self._connection.send_body(self, body, True)
         self.answered = True
+
+
+class _WholeFrames(NamedTuple):
+    end: int  # the position after them
+    control: int  # those that carry no data and start no request
+    more: bool  # others follow that are complete
+
+
+def _whole_frames(data: bytes, skipped: int) -> _WholeFrames:
+    """The complete frames at the start, after `skipped` bytes of the preface, up to the number of one turn."""
+    at, frames, control = skipped, 0, 0
+    while len(data) - at >= _FRAME_HEAD_BYTES:
+        length = int.from_bytes(data[at : at + 3], "big")
+        kind, flags = data[at + 3], data[at + 4]
+        end = at + _FRAME_HEAD_BYTES + length
+        if length > _FRAME_BYTES_MAX:
+            return _WholeFrames(len(data), control, False)  # h2 rejects it
+        if end > len(data):
+            break
+        if frames == HTTP2_FRAMES_PER_TURN:
+            return _WholeFrames(at, control, True)
+        frames += 1
+        control += kind not in (_DATA, _HEADERS) or (kind == _DATA and not length and not flags & _END_STREAM)
+        at = end
+    return _WholeFrames(at if len(data) >= skipped else 0, control, False)
 
 
 def _scope(headers: list[Header], transport: asyncio.Transport) -> Asgi:

@@ -9,12 +9,14 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from mainstem import limits
 from mainstem.api.access import CLUSTER_NAME, EVERYTHING, Operation, ResourceType
 from mainstem.api.base import Performance
 from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
+from mainstem.doors.budget import holder_of
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.namespaces import qualified
@@ -58,6 +60,8 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
+        self.holder = holder_of(client.principal, host)  # whom the budget counts it for
+        self._reserved_bytes = 0
         self.throttle_wait_ms = 0  # how long a rate made it wait
         self.waited_to_publish = False  # a socket waited before it began this write
         self.view: NamespaceView | None = None  # of the namespace that the request is about
@@ -103,6 +107,31 @@ class HttpRequest:
     def header(self, name: bytes) -> bytes | None:
         """The first header of this lower-case name."""
         return self.headers.get(name)
+
+    # Memory of the response
+
+    async def reserve(self, amount: int) -> None:
+        """Count this many bytes for the response, instead of those before, until the client has read it.
+
+        Waits while the client's other responses, or those of all clients, hold too much."""
+        self.release()
+        await self.context.budget.responses.reserve(self.holder, amount)
+        self._reserved_bytes = amount
+
+    def reserved_is(self, amount: int) -> None:
+        """The response turned out to be this large."""
+        self.context.budget.responses.take(self.holder, amount)
+        self.release()
+        self._reserved_bytes = amount
+
+    async def before_large(self) -> None:
+        """A very large batch is to be decoded for the response."""
+        await self.reserve(limits.LARGE_READ_BYTES)
+
+    def release(self) -> None:
+        if self._reserved_bytes:
+            self.context.budget.responses.give(self.holder, self._reserved_bytes)
+            self._reserved_bytes = 0
 
     # Query parameters
 

@@ -1,4 +1,4 @@
-"""Whether a client gets on with the body it sends."""
+"""Whether a client makes progress with the body that it sends, or with the response that it reads."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ library takes milliseconds to write a hundred topics. Answer body (flexible from
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
@@ -46,6 +48,8 @@ from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.peers import Peer
 from mainstem.doors.kafka.transport.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
+
+KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described before the event loop serves others
 
 _KEY = 3
 _FIRST, _LAST = 0, 13
@@ -66,15 +70,13 @@ class _RequestedTopics:
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
-    state = context.broker.streams.topics_state ^ context.peers.state
     asked = key = bytes(body)
-    state ^= context.access.state
     if call.restricted:  # the answer is for this client only
         who = f"{call.principal.name}\0{call.principal.key_id}\0{call.host}"
         key = b"\0".join((asked, who.encode()))
     if call.view is not None:
         key = b"\0".join((key, call.view.namespace.encode()))
-    answer = context.metadata_answers.get(state, call.version, key)
+    answer = context.metadata_answers.get(_state(call), call.version, key)
     if answer is None:
         wanted = _parse(call, asked)
         missing = _to_create(call, wanted)
@@ -84,9 +86,49 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if context.broker.cluster.shared and _may_lack(context, wanted):
             reply.run(_answer_behind_barrier(call, wanted, reply))
             return
-        answer = _answer(call, wanted, {})
+        if _partition_count(context, wanted) > KAFKA_METADATA_PARTITIONS_PER_TURN:
+            reply.run(_answer_and_keep(call, wanted, key, reply))
+            return
+        answer = _answer(call, wanted, [topic for topic in _topics(call, wanted, {}) if topic is not None])
         context.metadata_answers.put(call.version, key, answer)
     reply.send([answer])
+
+
+def _partition_count(context: KafkaContext, wanted: _RequestedTopics) -> int:
+    streams = context.broker.streams
+    if wanted.names is None:
+        return streams.partitions
+    found = [*map(streams.get, wanted.names), *map(streams.get_by_id, wanted.ids)]
+    return sum(topic.partitions for topic in found if topic is not None)
+
+
+async def _answer_and_keep(call: Call, wanted: _RequestedTopics, key: bytes, reply: Reply) -> None:
+    answers = call.context.metadata_answers
+    async with call.context.metadata_turn:
+        state = _state(call)
+        answer = answers.get(state, call.version, key)  # another request may have had it built meanwhile
+        if answer is None:
+            answer = await _answer_in_steps(call, wanted, {})
+            if state == _state(call):
+                answers.put(call.version, key, answer)
+    reply.send([answer])
+
+
+async def _answer_in_steps(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> bytes:
+    """The event loop serves others between the steps."""
+    topics: list[bytes] = []
+    for topic in _topics(call, wanted, refused):
+        if topic is None:
+            await asyncio.sleep(0)
+        else:
+            topics.append(topic)
+    return _answer(call, wanted, topics)
+
+
+def _state(call: Call) -> int:
+    """Equal as long as the answer to this client is the same."""
+    context = call.context
+    return context.broker.streams.topics_state ^ context.peers.state ^ context.access.state
 
 
 def _parse(call: Call, body: bytes) -> _RequestedTopics:
@@ -139,7 +181,7 @@ async def _answer_behind_barrier(call: Call, wanted: _RequestedTopics, reply: Re
         # What is known can be told; of what is not, nobody can say now that there is no such thing.
         streams = call.context.broker.streams
         unsure = {name: error for name in wanted.names or () if streams.get(name) is None}
-    reply.send([_answer(call, wanted, unsure)], failed=bool(unsure))
+    reply.send([await _answer_in_steps(call, wanted, unsure)], failed=bool(unsure))
 
 
 def _visible(call: Call, name: str) -> bool:
@@ -151,13 +193,12 @@ async def _create_and_answer(call: Call, wanted: _RequestedTopics, missing: list
     await context.broker.barrier()  # another broker may have made them a moment ago
     missing = [name for name in missing if context.broker.streams.get(name) is None]
     refused = await create_missing(context, missing)
-    reply.send([_answer(call, wanted, refused)], failed=bool(refused))
+    reply.send([await _answer_in_steps(call, wanted, refused)], failed=bool(refused))
 
 
-def _answer(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> bytes:
+def _answer(call: Call, wanted: _RequestedTopics, topics: list[bytes]) -> bytes:
     version, context = call.version, call.context
     flexible = version >= _FLEXIBLE_FROM
-    topics = _topics(call, wanted, refused)
     out = [INT32.pack(0)] if version >= 3 else []
     peers = context.peers.all()
     out.append(write_count(len(peers), flexible))
@@ -190,34 +231,51 @@ def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
         out.append(NO_TAGS)
 
 
-def _topics(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> list[bytes]:
+def _topics(
+    call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]
+) -> Iterator[bytes | None]:
+    """Each topic; None wherever enough was done for one turn of the event loop."""
+    partitions = 0
+    for part in _each_topic(call, wanted, refused):
+        if isinstance(part, int):
+            partitions += part + 1
+            if partitions >= KAFKA_METADATA_PARTITIONS_PER_TURN:
+                partitions = 0
+                yield None
+        else:
+            yield part
+
+
+def _each_topic(
+    call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]
+) -> Iterator[bytes | int]:
+    """Each topic, and the numbers of partitions that were just described."""
     streams = call.context.broker.streams
     if wanted.names is None:
         namespace = DEFAULT if call.view is None else call.view.namespace
-        return [
-            _topic(call, topic, wanted)
-            for topic in streams.topics()
-            if topic.namespace == namespace and _visible(call, topic.name)
-        ]
-    found = []
+        for topic in streams.topics():
+            if topic.namespace == namespace and _visible(call, topic.name):
+                yield from _topic(call, topic, wanted)
+            else:
+                yield 0
+        return
     for name in dict.fromkeys(wanted.names):
-        topic = streams.get(name)
+        found = streams.get(name)
         if not call.may_or_audit(Operation.DESCRIBE, ResourceType.TOPIC, name):
             shown = _shown(call, name)
-            found.append(_no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID))
-        elif topic is not None:
-            found.append(_topic(call, topic, wanted))
+            yield _no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID)
+        elif found is not None:
+            yield from _topic(call, found, wanted)
         else:
             code = _missing(call, wanted, name, refused.get(name))
-            found.append(_no_topic(call.version, code, _shown(call, name), _NO_ID))
+            yield _no_topic(call.version, code, _shown(call, name), _NO_ID)
     for id in dict.fromkeys(wanted.ids):
-        topic = call.topic_of_id(id)
-        if topic is not None and _visible(call, topic.name):
-            found.append(_topic(call, topic, wanted))
+        found = call.topic_of_id(id)
+        if found is not None and _visible(call, found.name):
+            yield from _topic(call, found, wanted)
         else:
-            code = ErrorCode.unknown_topic_id if topic is None else ErrorCode.topic_authorization_failed
-            found.append(_no_topic(call.version, code, None, id))
-    return found
+            code = ErrorCode.unknown_topic_id if found is None else ErrorCode.topic_authorization_failed
+            yield _no_topic(call.version, code, None, id)
 
 
 def _shown(call: Call, full_name: str) -> str:
@@ -239,11 +297,15 @@ def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
     return _write_topic(version, code, name if version >= 12 else name or "", id, [], NOT_ASKED)
 
 
-def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> bytes:
-    partitions = _partitions(call.context, call.version, topic)
+def _topic(call: Call, topic: Topic, wanted: _RequestedTopics) -> Iterator[bytes | int]:
+    partitions: list[bytes] = []
+    for first in range(0, topic.partitions, KAFKA_METADATA_PARTITIONS_PER_TURN):
+        some = _partitions(call.context, call.version, topic, first)
+        partitions += some
+        yield len(some)
     operations = operations_on(call, ResourceType.TOPIC, topic.name) if wanted.topic_operations else NOT_ASKED
     name = call.plain_name(topic)
-    return _write_topic(call.version, 0, name, topic.topic_id, partitions, operations)
+    yield _write_topic(call.version, 0, name, topic.topic_id, partitions, operations)
 
 
 def _write_topic(
@@ -264,11 +326,14 @@ def _write_topic(
     return b"".join(out)
 
 
-def _partitions(context: KafkaContext, version: int, topic: Topic) -> list[bytes]:
-    """The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
+def _partitions(context: KafkaContext, version: int, topic: Topic, first: int) -> list[bytes]:
+    """Some partitions, from `first` on.
+
+    The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
     rests: dict[tuple[int, ...], bytes] = {}
     found = []
-    for index, stream in enumerate(topic.streams):
+    last = first + KAFKA_METADATA_PARTITIONS_PER_TURN
+    for index, stream in enumerate(topic.streams[first:last], first):
         nodes = context.peers.replicas(stream)
         if nodes not in rests:
             rests[nodes] = _after_leader(nodes, version)

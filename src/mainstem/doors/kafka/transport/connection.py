@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any, cast
 from mainstem import events, limits
 from mainstem.broker.access.certificates import by_certificate
 from mainstem.broker.access.principal import Principal
+from mainstem.doors.budget import Budget, holder_of
 from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
 from mainstem.doors.kafka.transport.wire import INT32
 from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
+
+KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * limits.KIB  # an incomplete request of this size counts as received …
+KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB  # … and one of this size is read once all of it has room
+KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is given up after this …
+KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for the room
+KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * limits.KIB  # the average rate of a request that takes longer
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.security.guard import AuthenticationContext
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
 _SWEEPS_PER_IDLE_TIME = 4
+_STALL_SWEEP_S = 1.0
 _JOINED_BYTES_MAX = (
     16 * limits.KIB
 )  # smaller parts of an answer are copied together: cheaper than an iovec each
@@ -50,9 +58,11 @@ class KafkaLimits:
 class KafkaConnections(OpenConnections["KafkaConnection"]):
     """The connections of one door, the memory they share, and the bounds on what they hold."""
 
-    def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics) -> None:
+    def __init__(self, bounds: KafkaLimits, metrics: KafkaMetrics, budget: Budget | None = None) -> None:
         super().__init__()
-        self._limit = bounds.connections
+        self.budget = budget or Budget()
+        self._seats = self.budget.door(bounds.connections)
+        self.receiving: set[KafkaConnection] = set()  # those with an incomplete request in memory of its own
         self._idle_s = bounds.idle_s
         self.request_bytes_max = bounds.request_bytes
         self.in_flight_requests_max = bounds.in_flight_requests
@@ -65,15 +75,12 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
         self.landing = ReceiveBuffer()
         self._loop = asyncio.get_running_loop()
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
+        self._stall_sweep = self._loop.call_later(_STALL_SWEEP_S, self._drop_stalled)
 
     def admit(self, connection: KafkaConnection) -> bool:
         """False: too many are held already."""
-        if len(self._held) >= self._limit:
+        if not self._seats.admit(connection.host, connection):
             self.metrics.connections_refused += 1
-            if self.metrics.connections_refused.bit_count() == 1:  # the 1st, 2nd, 4th, 8th …
-                _log.warning(
-                    "too many connections", limit=self._limit, refused=self.metrics.connections_refused
-                )
             return False
         self.metrics.connections_accepted += 1
         self._held.add(connection)
@@ -100,6 +107,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
 
     def forget(self, connection: KafkaConnection) -> None:
         self._crowded_out.discard(connection)
+        self._seats.leave(connection.host, connection)
         super().forget(connection)
 
     def _drop_idle(self) -> None:
@@ -111,9 +119,20 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
                 _log.debug("idle connection closed", client=connection.host)
                 connection.abort()
 
+    def _drop_stalled(self) -> None:
+        """Close connections whose requests do not arrive."""
+        self._stall_sweep = self._loop.call_later(_STALL_SWEEP_S, self._drop_stalled)
+        now = self._loop.time()
+        crowded = self.budget.received.waited_for
+        for connection in list(self.receiving):
+            if connection.stalled(now, crowded):
+                connection.drop("a request did not arrive in time")
+                connection.abort()
+
     async def drain(self, within_s: float) -> int:
         """Finish every connection; abort those left after `within_s`. Returns how many those were."""
         self._sweep.cancel()
+        self._stall_sweep.cancel()
         return await super().drain(within_s)
 
 
@@ -148,6 +167,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None  # of the request that is being received
         self._filled = 0
         self._lands = False  # it does so in the landing
+        self._counted: tuple[str, int] | None = None  # for whom the budget counts it, and its bytes
+        self._room: asyncio.Future[None] | None = None  # it waits until it fits the budget
+        self._frame_at = 0.0  # when it began
         self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
         self._line: deque[Reply] = deque()
         self._waiting: deque[memoryview] = deque()
@@ -258,6 +280,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 else:
                     self._frame = fresh(length)
                     self._frame[: self._filled] = buffer[begin:nbytes]
+                if length >= KAFKA_COUNTED_FRAME_BYTES_MIN:
+                    self._count_frame(length)
                 return
             self._take(buffer[begin:at], shared=not landed)
             if self.closed:
@@ -271,8 +295,45 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._forget_frame()
             self._take(frame, shared=False)
 
+    def _count_frame(self, length: int) -> None:
+        """Count an incomplete request. A large one is not read before there is room for it."""
+        received = self._connections.budget.received
+        holder = holder_of(self.principal, self.host)
+        self._counted = holder, length
+        self._frame_at = self.active_at
+        self._connections.receiving.add(self)
+        if length < KAFKA_RESERVED_FRAME_BYTES_MIN:
+            received.take(holder, length)
+            return
+        self._room = received.ask(holder, length)
+        if self._room is not None:
+            self._room.add_done_callback(self._found_room)
+
+    def _found_room(self, _: asyncio.Future[None]) -> None:
+        self._room = None
+        self._frame_at = self.active_at = self.now()
+        self.update_reading()
+
+    def stalled(self, now: float, crowded: bool) -> bool:
+        """Whether an incomplete request does not arrive. `crowded`: others wait for its room."""
+        if self._paused:  # it waits for us
+            self._frame_at = self.active_at = now
+            return False
+        patience = KAFKA_RECEIVE_CROWDED_S if crowded else KAFKA_RECEIVE_S
+        slow_s = now - self._frame_at - KAFKA_RECEIVE_S
+        return now - self.active_at > patience or self._filled < slow_s * KAFKA_RECEIVE_BYTES_PER_S_MIN
+
     def _forget_frame(self) -> None:
         self._frame = None
+        if self._counted is not None:
+            self._connections.receiving.discard(self)
+            if self._room is not None:
+                self._room.remove_done_callback(self._found_room)
+                self._room.cancel()
+                self._room = None
+            else:
+                self._connections.budget.received.give(*self._counted)
+            self._counted = None
         if self._lands:
             self._lands = False
             self._landing.finished()
@@ -304,6 +365,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         full = (
             not self._writable
             or self._muted is not None
+            or self._room is not None
             or self._held_bytes >= connections.in_flight_bytes_max
             or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
             or (self._held_bytes > 0 and connections.over_memory_limit(self))
@@ -469,6 +531,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self.closed = True
         self._transport.abort()
+
+    def unused_since(self) -> float | None:
+        return None if self._line or self._waiting else self.active_at
 
     def idle(self, since: float) -> bool:
         """Nothing was received, answered or read since then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -68,6 +69,7 @@ class KafkaContext:
     session_partitions: int = 0  # of all fetch sessions
     group_names: GroupNames = field(init=False)
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
+    metadata_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large answer is built
 
     def __post_init__(self) -> None:
         self.group_names = GroupNames(self.clock)

@@ -17,6 +17,7 @@ from mainstem.errors import (
     BrokerFenced,
     Closed,
     LogDamaged,
+    NoSpace,
     ReadOnly,
     Unavailable,
     invariant,
@@ -173,9 +174,17 @@ class EtcdCommits:
         ]
         if request := fairness.request(upload.id):
             otherwise.append(put(self._keys.turn, request))
-        done = await self._client.txn(
-            conditions, [put(key, pack_commit(record, entry)), get(self._keys.turn)], otherwise
-        )
+        try:
+            done = await self._client.txn(
+                conditions, [put(key, pack_commit(record, entry)), get(self._keys.turn)], otherwise
+            )
+        except NoSpace:
+            # etcd applies the transaction that exceeds its quota, and reports the error all the same.
+            known = await self.decode((await self._client.range(key)).kvs)
+            if not known or known[0].head.id != record.id:
+                raise
+            fairness.won()
+            return Attempt(record)
         if not done.succeeded:
             return await self._explain(record, done, fairness)
         fairness.won()
