@@ -271,7 +271,6 @@ AUDIT_CLOSE_S = 2.0  # to write what is left
 SCRAM_ITERATIONS_MIN = 4_096
 SCRAM_ITERATIONS_MAX = 16_384  # a login with a plain password costs this many hashes
 SCRAM_SALT_BYTES_MAX = 256
-PRODUCER_OWNERS_KEPT = 100_000  # producer ids whose principal a broker remembers
 OIDC_REFRESH_S = 3600.0  # keys of an issuer are fetched again after this long
 OIDC_REFRESH_MIN_S = 10.0  # between two attempts that tokens with unknown keys cause
 OIDC_BACKOFF_MAX_S = 300.0

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mainstem.cli import doctor_store_checks
+from mainstem.api.security import KeyDescription
+from mainstem.cli import doctor_access_checks, doctor_store_checks
 from mainstem.cli.main import COMMANDS
 from mainstem.testing.broker import ThrowAwayBroker
 
@@ -244,3 +246,72 @@ def test_the_store_of_brokers_is_tried_before_they_start(
     assert (wrong.code, level, "check the endpoint" in text) == (1, "problem", True)
     assert "HIDDEN" not in wrong.text
     assert [level for level, _ in _about(wrong, "etcd")] == ["problem"]
+
+
+# Access
+
+
+def _access(outcome: Outcome) -> list[tuple[str, str]]:
+    return _about(outcome, "access")
+
+
+def test_a_server_on_loopback_is_fine_without_credentials(plain: Shell) -> None:
+    assert _access(plain("doctor", *_FREE, "--json")) == [("ok", "other machines cannot reach any door: ")]
+
+
+@pytest.mark.parametrize("door", ["http", "text", "kafka"])
+def test_a_door_that_other_machines_reach(plain: Shell, tmp_path: Path, door: str) -> None:
+    doors = [*_FREE, "--insecure"]
+    doors += [f"--{door}", "0.0.0.0:0"]
+    (level, text), (tls, clear) = _access(plain("doctor", *doors, "--json"))
+    assert (level, tls) == ("problem", "note")
+    assert f"everyone who reaches the {door} door at 0.0.0.0:0 may do everything" in text
+    assert "mainstem key create" in text
+    assert "without encryption" in clear
+    (tmp_path / "keys").write_text("k")
+    locked = [*doors, "--api-keys-file", "keys"]
+    assert _access(plain("doctor", *locked, "--json")) == [(tls, clear)]
+    found = _access(plain("doctor", *locked, f"--insecure-{door}", "--json"))
+    assert (
+        "problem",
+        f"--insecure-{door} lets anonymous clients do everything at 0.0.0.0:0: start the server "
+        f"without --insecure-{door}",
+    ) in found
+
+
+def test_secrets_on_a_command_line(plain: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    [(level, text)] = _access(plain("doctor", *_FREE, "--api-keys", "secret-key", "--json"))
+    assert level == "problem"
+    assert "--api-keys shows secrets in the list of processes" in text
+    assert "secret-key" not in text
+    monkeypatch.setenv("MAINSTEM_API_KEYS", "secret-key")
+    assert _access(plain("doctor", *_FREE, "--json")) == [("ok", "every door asks for credentials: ")]
+    monkeypatch.delenv("MAINSTEM_API_KEYS")
+    listen = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=1); input()"
+    for secret, shown in (("secret-key", True), ("-", False)):
+        command = [sys.executable, "-c", listen, "--api-keys", secret]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            address = f"127.0.0.1:{server.stdout.readline().strip()}"
+            found = _access(plain("doctor", "--http", address, "--text", "off", "--kafka", "off", "--json"))
+            server.stdin.write("\n")
+        assert any(f"--api-keys of process {server.pid} shows secrets" in text for _, text in found) == shown
+
+
+def test_old_and_expired_keys() -> None:
+    day, now = 24 * 3600 * 1000, 400 * 24 * 3600 * 1000
+    key = partial(KeyDescription, principal="User:a", scopes="read", prefixes=[], namespace="")
+    keys = [
+        key(id="old", created_ms=0, expires_ms=None, rotated_ms=None),
+        key(id="rotated", created_ms=0, expires_ms=None, rotated_ms=now - day),
+        key(id="expired", created_ms=now - 2 * day, expires_ms=now - day, rotated_ms=None),
+        key(id="new", created_ms=now - day, expires_ms=now + day, rotated_ms=None),
+    ]
+    old, expired = doctor_access_checks.stored_keys(keys, now)
+    assert ("old" in old.what, "400 days" in old.what, "mainstem key rotate old" in old.advice) == (
+        True,
+        True,
+        True,
+    )
+    assert ("has expired" in expired.what, "mainstem key revoke expired" in expired.advice) == (True, True)

@@ -21,11 +21,13 @@ from mainstem.api.access import ALLOW, DENY, LITERAL, PREFIXED, Operation
 from mainstem.broker.access.keys import parse_keys
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.passwords import parse_users
+from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.text.door import TextDoor
+from mainstem.errors import ProducerForbidden
 from mainstem.ledger.access_rules import AccessRule
 from mainstem.ports.clock import ManualClock
 from mainstem.records.building import build_batch
@@ -34,8 +36,9 @@ from tests.doors.kafka.messages import make
 from tests.doors.kafka.requests import produce
 from tests.doors.kafka.wire import Wire as KafkaWire
 from tests.doors.text.conftest import Wire as TextWire
-from tests.support.batches import batch
+from tests.support.batches import batch, with_facts
 from tests.support.batches import produced as idempotent
+from tests.support.cluster import brokers_here
 
 HANDSHAKE, AUTHENTICATE = load_request_schema(17, 1), load_request_schema(36, 2)
 WRITE = {"records": [{"data": 1}]}
@@ -354,6 +357,23 @@ async def test_a_batch_with_the_producer_id_of_another_client_is_refused(tmp_pat
         assert await produced(bob, "t", second) == ErrorCode.invalid_producer_id_mapping
         assert await produced(ann, "t", second) == 0  # it is not taken for a duplicate
         assert all_doors.broker.partition("t").records == 2
+    third = idempotent(given.producer_id, 2, b"3", epoch=given.producer_epoch)
+    async with house(tmp_path, keys("ann,bob:rw")) as all_doors:  # the log knows whose id it is
+        ann, bob = await all_doors.kafka("key", "ann"), await all_doors.kafka("key", "bob")
+        assert await produced(bob, "t", third) == ErrorCode.invalid_producer_id_mapping
+        assert await produced(ann, "t", third) == 0
+
+
+async def test_another_broker_knows_whose_producer_id_it_is(tmp_path: Path) -> None:
+    ann, bob = Principal("User:ann"), Principal("User:bob")
+    async with brokers_here(tmp_path, "one", "two") as (one, two):
+        await one.create_topic("t")
+        producer, epoch = await one.transactions.new_producer(ann.name)
+        await two.barrier()
+        _, facts = with_facts(idempotent(producer, 0, b"1", epoch=epoch))
+        two.producer_rights(ann, "h").check(facts)
+        with pytest.raises(ProducerForbidden):
+            two.producer_rights(bob, "h").check(facts)
 
 
 async def test_a_transactional_batch_needs_the_right_to_its_transactional_id(tmp_path: Path) -> None:

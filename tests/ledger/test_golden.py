@@ -48,7 +48,7 @@ GOLDEN = {
     "DeleteRecords": "940b019292020392030403",
     "RaiseCeilings": "920c92920102920203",
     "MarkLost": "950d010203a27334",
-    "AllocateProducer": "9114",
+    "AllocateProducer": "9214a27331",
     "ExpireProducers": "921501",
     "CommitOffsets": "961ea2733192930203a27334930304a27335920304a2733405",
     "DeleteOffsets": "931fa27331920203",
@@ -145,7 +145,7 @@ GOLDEN = {
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000e6f3a1a04d49daee608f642c038f3044cd8d23596c780dc9"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000005520e6e4d29df773d7d3361a4216107dbf38aff26a87f91e"
 
 
 def test_every_command_has_golden_bytes() -> None:

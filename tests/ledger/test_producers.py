@@ -35,6 +35,34 @@ def test_ids_are_counted(writer: Writer) -> None:
     assert [writer.do(AllocateProducer()) for _ in range(2)] == [ProducerAllocated(0), ProducerAllocated(1)]
 
 
+def test_an_id_belongs_to_its_principal_also_after_a_checkpoint(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner in ("User:ann", "", "User:bob", "User:ann"):
+        writer.do(AllocateProducer(owner))
+    restored = Ledger.decode(writer.ledger.encode())
+    assert restored.digest() == writer.ledger.digest()
+    for producers in (writer.ledger.producers, restored.producers):
+        assert [producers.may_write(id, "User:ann") for id in range(5)] == [True, True, False, True, True]
+        assert [producers.may_write(id, "User:bob") for id in range(5)] == [False, True, True, False, True]
+    monkeypatch.setattr("mainstem.ledger.producers.PRODUCER_OWNERS_MAX", 3)
+    writer.do(AllocateProducer("User:eve"))
+    assert [writer.ledger.producers.may_write(id, "User:ann") for id in range(5)] == [
+        False,  # forgotten: the client gets a new id
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_an_id_that_somebody_made_up_is_not_given_out(writer: Writer) -> None:
+    assert send(writer, 0, producer=1) == (0, OK)
+    assert writer.do(AllocateProducer()) == ProducerAllocated(0)
+    assert writer.do(AllocateProducer()) == ProducerAllocated(2)
+    assert send(writer, 0, producer=2) == (1, OK)
+
+
 def test_a_retry_among_the_last_five_answers_its_first_offset(writer: Writer) -> None:
     for batch in range(7):
         assert send(writer, batch * 2, 2) == (batch * 2, OK)

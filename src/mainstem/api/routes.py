@@ -64,6 +64,11 @@ _NAMED = {
     "topic": ResourceType.TOPIC,
     "router": ResourceType.ROUTER,
 }
+# What the end of a topic's path makes of it: the rules of the topic hold as well.
+_OF_TOPICS = {
+    **dict.fromkeys(("claim", "ack", "nack", "extend", "work", "leases", "requeue"), ResourceType.QUEUE),
+    "table": ResourceType.TABLE,
+}
 # The handler looks at the name; before that, the caller needs the operation on some resource of the type.
 _OTHER = {
     "/groups": ResourceType.GROUP,
@@ -120,15 +125,16 @@ class Route(Generic[T]):
     @property
     def operations(self) -> tuple[Operation, ...]:
         """What a caller must be allowed to do to the resource that the path names; without a name, to some topic."""
-        kind, _ = self.resource
-        return tuple(_OPERATIONS_OF.get((kind, scope), _OPERATIONS[scope]) for scope in self.scope)
+        kind, parameter = self.resource
+        of_kind = {} if parameter == "topic" else _OPERATIONS_OF
+        return tuple(of_kind.get((kind, scope), _OPERATIONS[scope]) for scope in self.scope)
 
     @property
     def resource(self) -> tuple[ResourceType, str]:
         """The type of the resource, and the parameter of the path that names it: none if it is empty."""
         for parameter, kind in _NAMED.items():
             if f"{{{parameter}}}" in self.path:
-                return kind, parameter
+                return _OF_TOPICS.get(self.path.rpartition("/")[2], kind), parameter
         for part, kind in _OTHER.items():
             if part in self.path:
                 return kind, ""

@@ -42,7 +42,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
-from mainstem.broker.transactions.producer_rights import ProducerOwners, ProducerRights
+from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
@@ -129,9 +129,7 @@ class Broker:
         self.retention = Retention(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
-        self.producer_owners = ProducerOwners()
         self.namespaces = NamespaceService(log, options.default_config)
-        self.producer_owners = ProducerOwners()
         self.appends = Appends(
             log,
             clock,
@@ -375,8 +373,8 @@ class Broker:
             kind = ResourceType.TRANSACTIONAL_ID
             return self.access.allows(principal, host, Operation.WRITE, kind, shown_id(id))
 
-        ledger = self._log.ledger.transactions
-        return ProducerRights(ledger, self.producer_owners, principal, may_write, transactional_id)
+        ledger = self._log.ledger
+        return ProducerRights(ledger.transactions, ledger.producers, principal, may_write, transactional_id)
 
     async def append(self, name: str, batches: bytearray, partition: int = 0) -> Appended:
         """Append received record batches. Takes ownership of the buffer and stamps it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import doctor_checks, doctor_store_checks
+from mainstem.cli import doctor_access_checks, doctor_checks, doctor_store_checks
 from mainstem.cli.doctor_checks import Finding
 from mainstem.cli.output import print_json
 from mainstem.cli.target import Target, takes_target
@@ -19,6 +19,7 @@ from mainstem.errors import InvalidInput, MainstemError, Unauthorized, Unreachab
 from mainstem.version import VERSION
 
 if TYPE_CHECKING:
+    from mainstem.api.security import KeyDescription
     from mainstem.client.transport import ServerResponse, Transport
 
 _SKEW_S_MAX = 2.0
@@ -27,16 +28,21 @@ _SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
 
 
 @click.command()
-@takes_target("http", "text", "kafka", "kafka_advertise", "store", "etcd", "objects")
+@takes_target(
+    "http", "text", "kafka", "kafka_advertise", "store", "etcd", "objects", *doctor_access_checks.SETTINGS
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
-    """Check this machine for problems: ports, disk, permissions, stores, clocks, versions, Java.
+    """Check this machine for problems: ports, disk, permissions, stores, clocks, versions, Java, access.
 
     Takes the same settings as `mainstem serve`. Exits with 1 if there is a problem, otherwise with 0.
     """
     config = target.resolved.config
-    found = [*_local(config), *_server(target)]
+    state = _ServerState()
+    found = [*_local(config), *_server(target, state)]
+    found += doctor_access_checks.access(config, target.resolved.sources, restricted=state.restricted)
+    found += doctor_access_checks.stored_keys(state.keys, int(time.time() * 1000))
     sound = all(finding.level != "problem" for finding in found)
     if as_json:
         print_json({"sound": sound, "findings": [asdict(finding) for finding in found]})
@@ -48,6 +54,14 @@ def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
         ctx.exit(1)
 
 
+@dataclass(slots=True)
+class _ServerState:
+    """What a running server says about access."""
+
+    restricted: bool = False
+    keys: list[KeyDescription] = field(default_factory=list)
+
+
 def _local(config: Config) -> Iterator[Finding]:
     yield from doctor_checks.data_directory(config.data_dir)
     yield from doctor_checks.disk(config.data_dir)
@@ -57,8 +71,8 @@ def _local(config: Config) -> Iterator[Finding]:
     yield from doctor_checks.java()
 
 
-def _server(target: Target) -> Iterator[Finding]:
-    """Check the version and the clock of the server."""
+def _server(target: Target, state: _ServerState) -> Iterator[Finding]:
+    """Check the version and the clock of the server. Notes in `state` what it says about access."""
     import asyncio
     import os
 
@@ -77,6 +91,7 @@ def _server(target: Target) -> Iterator[Finding]:
             began = time.time()
             answer = await transport.send("GET", "/v0/health")
             asked_at = (began + time.time()) / 2
+            await _ask_access(transport, state)
             return answer, asked_at, await _metrics(transport)
         finally:
             await transport.close()
@@ -94,6 +109,20 @@ def _server(target: Target) -> Iterator[Finding]:
         yield from _health(transport.url, answer)
         yield from _clock(answer, asked_at)
         yield from doctor_checks.server_state(metrics)
+
+
+async def _ask_access(transport: Transport, state: _ServerState) -> None:
+    """Whether the server asks for credentials, and the keys it stores if this key may list them."""
+    from mainstem.api import routes
+
+    try:
+        rights = await transport.call(routes.GET_KEY)
+        state.restricted = rights.authentication
+        state.keys = (await transport.call(routes.LIST_KEYS)).keys
+    except Unauthorized:
+        state.restricted = True
+    except MainstemError:
+        return
 
 
 async def _metrics(transport: Transport) -> dict[str, object]:

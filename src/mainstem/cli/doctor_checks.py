@@ -233,6 +233,12 @@ def listens(address: Address) -> bool:
         return False
 
 
+def listening_process(port: int) -> int | None:
+    """Return the process that listens on a port, if this user may see it."""
+    holder = _holder(port)
+    return None if holder is None else holder[0]
+
+
 def _holder(port: int) -> tuple[int, str] | None:
     """Return the process that listens on a port and its command, if this user may see it."""
     wanted = {f"socket:[{inode}]" for inode in _listening(port)}

@@ -197,7 +197,7 @@ _WORDS: dict[str, Callable[[Item], str]] = {
     "MarkLost": lambda f: (
         f"mark offsets {f['start']}-{f['end'] - 1} of stream {f['stream']} lost ({f['reason']})"
     ),
-    "AllocateProducer": lambda f: "allocate a producer id",
+    "AllocateProducer": lambda f: "allocate a producer id" + (f" for {f['owner']}" if f["owner"] else ""),
     "ExpireProducers": lambda f: f"remove producers idle since {_time(f['before_ms'])}",
     "CommitOffsets": lambda f: f"group {f['group']!r} commits offsets: {_pairs(f['offsets'])}",
     "DeleteOffsets": lambda f: f"group {f['group']!r} deletes its offsets of streams {f['streams'] or 'all'}",

@@ -22,10 +22,14 @@ from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
 
 PRODUCERS_MAX = 1_000_000
+PRODUCER_OWNERS_MAX = 200_000  # the newest ids that belong to a principal
+OWNER_CHARS_MAX = 1_024
 
 
 class AllocateProducer(Command, frozen=True, tag=20):
     """A new idempotent producer id; the ledger counts them."""
+
+    owner: str = ""  # the principal that writes with it; empty: anybody may
 
 
 class ExpireProducers(Command, frozen=True, tag=21):
@@ -68,6 +72,10 @@ class ProducersState(msgspec.Struct, frozen=True, array_like=True):
     first: bytes  # i4, PRODUCER_BATCHES_KEPT per slot, oldest batch first, 0 where not filled
     last: bytes  # i4, likewise
     base: bytes  # i8, likewise
+    owned: bytes  # i8 per id that belongs to a principal
+    owners: bytes  # u4, likewise: an index in `owner_names`
+    owner_names: list[str]
+    owners_from: int  # the owners of ids below it are forgotten
 
 
 class Producers(Section[ProducersState]):
@@ -79,6 +87,9 @@ class Producers(Section[ProducersState]):
         self._free: list[int] = []
         self._used = 0  # slots ever used
         self._sum = 0  # of the hashes of slots that are not dirty
+        self._owners: OrderedDict[int, str] = OrderedDict()  # principals by producer id, oldest first
+        self._owners_from = 0  # the owners of ids below it are forgotten
+        self._owners_sum = 0  # of their hashes
         self._allocate(_FIRST_SLOTS)
 
     def _allocate(self, slots: int) -> None:
@@ -112,11 +123,29 @@ class Producers(Section[ProducersState]):
     def __len__(self) -> int:
         return len(self._slots)
 
-    def allocate(self) -> int:
-        """A new producer id."""
+    def allocate(self, owner: str = "") -> int:
+        """A new producer id. Passes over ids that somebody wrote with although they were never given out: the client
+        would find its sequence numbers taken."""
+        while self.producer[: self._used].max(initial=-1) >= self.next_producer and np.any(
+            self.producer[: self._used] == self.next_producer
+        ):
+            self.next_producer += 1
         producer = self.next_producer
         self.next_producer += 1
+        if owner:
+            self._owners[producer] = owner
+            self._owners_sum += hash_fields("owner", producer, owner)
+            if len(self._owners) > PRODUCER_OWNERS_MAX:
+                forgotten = self._owners.popitem(last=False)
+                self._owners_sum -= hash_fields("owner", *forgotten)
+                self._owners_from = forgotten[0] + 1
         return producer
+
+    def may_write(self, producer: int, principal: str) -> bool:
+        """Whether a producer id was given to the principal, or to nobody in particular."""
+        if producer < self._owners_from:
+            return False  # the client gets a new id
+        return self._owners.get(producer, principal) == principal
 
     def judge(self, producer: int, stream: int, epoch: int, first: int, count: int) -> tuple[int, int]:
         """Whether a batch may be appended: (code, base), the base only of a duplicate, else -1."""
@@ -195,12 +224,13 @@ class Producers(Section[ProducersState]):
         self._sum = (self._sum - int(self.hash[slot])) & MASK
         self.hash[slot] = 0
         self._dirty[slot] = 0
+        self.producer[slot] = -1
         self.stream[slot] = limits.STREAMS_MAX  # not a stream's number, so that searches skip free slots
         self._free.append(slot)
 
     @applies(AllocateProducer)
     def allocate_one(self, command: AllocateProducer, now: Moment) -> ProducerAllocated:
-        return ProducerAllocated(self.allocate())
+        return ProducerAllocated(self.allocate(command.owner[:OWNER_CHARS_MAX]))
 
     @applies(ExpireProducers)
     def expire(self, command: ExpireProducers, now: Moment) -> ProducersExpired:
@@ -252,7 +282,8 @@ class Producers(Section[ProducersState]):
             self.hash[slots] = new = self._hash(slots)
             self.dirty[slots] = 0
             self._sum = (self._sum - old + int(new.sum())) & MASK
-        return (self._sum + hash_fields("next producer", self.next_producer)) & MASK
+        counted = hash_fields("next producer", self.next_producer, self._owners_from)
+        return (self._sum + self._owners_sum + counted) & MASK
 
     def _hash(self, slots: npt.NDArray[np.intp]) -> Words:
         total = np.zeros(len(slots), np.uint64)
@@ -286,7 +317,15 @@ class Producers(Section[ProducersState]):
             np.where(kept, self.first[rows], 0).astype(np.int32).tobytes(),
             np.where(kept, self.last[rows], 0).astype(np.int32).tobytes(),
             np.where(kept, self.base[rows], 0).astype(np.int64).tobytes(),
+            *self._encoded_owners(),
         )
+
+    def _encoded_owners(self) -> tuple[bytes, bytes, list[str], int]:
+        count = len(self._owners)
+        names = {name: index for index, name in enumerate(dict.fromkeys(self._owners.values()))}
+        owned = np.fromiter(self._owners, np.int64, count)
+        owners = np.fromiter(map(names.__getitem__, self._owners.values()), np.uint32, count)
+        return owned.tobytes(), owners.tobytes(), list(names), self._owners_from
 
     def load(self, state: ProducersState) -> None:
         self.next_producer = state.next_producer
@@ -301,6 +340,11 @@ class Producers(Section[ProducersState]):
         self.next[:slots] = self.filled[:slots] % _KEPT
         self.dirty[:slots] = 1
         self._used = slots
+        owned, owners = np.frombuffer(state.owned, np.int64), np.frombuffer(state.owners, np.uint32)
+        for producer, index in zip(owned.tolist(), owners.tolist(), strict=True):
+            self._owners[producer] = name = state.owner_names[index]
+            self._owners_sum += hash_fields("owner", producer, name)
+        self._owners_from = state.owners_from
         keys = zip(self.producer[:slots].tolist(), self.stream[:slots].tolist(), strict=True)
         self._slots.update((producer << 32 | stream, slot) for slot, (producer, stream) in enumerate(keys))
         invariant(len(self._slots) == slots, "a producer has one slot a stream")

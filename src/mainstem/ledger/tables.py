@@ -191,6 +191,18 @@ class Tables(Section[TablesState]):
             one.name.startswith(f"{name}/") for one in self._topic_namespaces
         )
 
+    def rule_name(self, namespace: str, table: str) -> str:
+        """A table that shows no topic, as access rules write it: `table` in namespace default, else `space.table`;
+        in a namespace of topics `acme/shop/table`, and below that `acme/shop/space.table`."""
+        if namespace == DEFAULT_NAMESPACE:
+            return table
+        levels = namespace.split(LEVELS)
+        words = next((count for count in (2, 1) if "/".join(levels[:count]) in self._topic_namespaces), 0)
+        if levels[0] == DEFAULT_NAMESPACE:
+            words = 0
+        owner = "".join(f"{word}/" for word in levels[:words])
+        return owner + ".".join((*levels[words:], table))
+
     def properties(self, namespace: str) -> Properties | None:
         """The properties of a namespace; None if it does not exist."""
         found = self._namespaces.get(namespace)

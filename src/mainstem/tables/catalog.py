@@ -10,7 +10,7 @@ import asyncio
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -139,6 +139,13 @@ class Catalog:
         return sorted(updates), removed, [name for name in removals if name not in present]
 
     # Tables
+
+    def all_tables(self) -> Iterable[Table]:
+        return self._log.ledger.tables
+
+    def rule_name(self, namespace: str, table: str) -> str:
+        """A table that shows no topic, as access rules write it."""
+        return self._log.ledger.tables.rule_name(namespace, table)
 
     def tables(self, namespace: str) -> list[Table]:
         """Raises NamespaceNotFound."""

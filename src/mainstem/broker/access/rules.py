@@ -7,7 +7,7 @@ DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from mainstem import limits
@@ -27,7 +27,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
-from mainstem.ledger.namespaces import Namespaces, split
+from mainstem.ledger.namespaces import ID_SEPARATOR, Namespaces, split
 
 __all__ = [
     "ALLOW",
@@ -83,6 +83,7 @@ class Access:
         self.namespaces = namespaces
         self.admitted = {} if namespaces is None else namespaces.admitted
         self._source = source
+        self.listeners: list[Callable[[], None]] = []  # called after such changes
         self.state = 0  # grows with every change of a rule or an API key
         self._state = -1
         self._decided: dict[_Asked, bool] = {}
@@ -110,6 +111,8 @@ class Access:
         if options.rules == "auto":
             self.enforced = bool(options.keys) or options.logins or stored
         self._decided.clear()
+        for listener in self.listeners:
+            listener()
 
     def open_to(self, principal: Principal) -> bool:
         """Whether this client may do everything, without a look at any rule."""
@@ -159,22 +162,23 @@ class Access:
             return True
         stored = self._source.access_rules if self.enforced else ()
         rules = [rule for rule in _about((*stored, *principal.grants), principal, host) if _of(rule, kind)]
-        if any(
-            rule.permission == DENY
-            and rule.pattern_type == LITERAL
-            and rule.resource_name == EVERYTHING
-            and rule.operation in (operation, Operation.ALL)
-            for rule in rules
-        ):
-            return False
         return any(
             rule.permission == ALLOW
             and rule.operation in _ALLOWED_BY[operation]
-            and (
-                rule.pattern_type == PREFIXED
-                or self.allows(principal, host, operation, kind, rule.resource_name)
-            )
+            and self.allows(principal, host, operation, kind, _example(rule))
             for rule in rules
+        )
+
+    def denies(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> bool:
+        """Whether a stored rule denies the operation, so that no other right may stand in for it."""
+        if not self.enforced or principal.name in self._super_users:
+            return False
+        self._renew()
+        return any(
+            rule.permission == DENY and rule.operation in (operation, Operation.ALL)
+            for rule in _about(self._matching(kind, name), principal, host)
         )
 
     def _decide(
@@ -225,6 +229,11 @@ def _covers(rule: AccessRule, name: str) -> bool:
     if rule.pattern_type == PREFIXED:
         return name.startswith(rule.resource_name)
     return rule.resource_name in (name, EVERYTHING)
+
+
+def _example(rule: AccessRule) -> str:
+    """A name that the rule covers, and that no rule about a narrower prefix or another name does."""
+    return rule.resource_name + ID_SEPARATOR if rule.pattern_type == PREFIXED else rule.resource_name
 
 
 def _about(rules: Iterable[AccessRule], principal: Principal, host: str) -> Iterator[AccessRule]:

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 
-from mainstem import limits
 from mainstem.broker.access.principal import Principal
 from mainstem.errors import ProducerForbidden, TransactionForbidden
+from mainstem.ledger.producers import Producers
 from mainstem.ledger.transactions import Transactions
 from mainstem.records.header import SliceFacts
 
 _SINK = "sink/"  # begins the transactional ids of sinks: sink/query/run/attempt
 
 
-class ProducerOwners:
-    """The principals that this broker gave producer ids to, newest last."""
-
-    def __init__(self) -> None:
-        self._owners: OrderedDict[int, str] = OrderedDict()
-
-    def note(self, producer: int, principal: Principal) -> None:
-        self._owners[producer] = principal.name
-        if len(self._owners) > limits.PRODUCER_OWNERS_KEPT:
-            self._owners.popitem(last=False)
-
-    def get(self, producer: int) -> str | None:
-        return self._owners.get(producer)
-
-
 class ProducerRights:
     """What one client may write as a producer, in requests that name this transactional id."""
 
-    __slots__ = ("_checked", "_may_write", "_owners", "_principal", "_transactional_id", "_transactions")
+    __slots__ = ("_checked", "_may_write", "_principal", "_producers", "_transactional_id", "_transactions")
 
     def __init__(
         self,
         transactions: Transactions,
-        owners: ProducerOwners,
+        producers: Producers,
         principal: Principal,
         may_write: Callable[[str], bool],
         transactional_id: str | None = None,
     ) -> None:
         """`may_write`: whether the access rules let the client write with a transactional id."""
         self._transactions = transactions
-        self._owners = owners
+        self._producers = producers
         self._principal = principal
         self._may_write = may_write
         self._transactional_id = transactional_id
@@ -66,7 +50,7 @@ class ProducerRights:
             raise TransactionForbidden(
                 "a transactional batch needs a transactional id that its sender may write with"
             )
-        elif self._owners.get(facts.producer) not in (None, self._principal.name):
+        elif not self._producers.may_write(facts.producer, self._principal.name):
             raise ProducerForbidden(f"producer {facts.producer} belongs to another client")
         else:
             return  # nothing is known of the producer yet, so the next batch is checked again

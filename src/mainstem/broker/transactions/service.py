@@ -80,9 +80,9 @@ class TransactionService:
 
     # Producers
 
-    async def new_producer(self) -> tuple[int, int]:
-        """A producer id and epoch for an idempotent producer without transactions."""
-        allocated: ProducerAllocated = await self._log.propose(AllocateProducer())
+    async def new_producer(self, owner: str = "") -> tuple[int, int]:
+        """A producer id and epoch for an idempotent producer without transactions, of this principal."""
+        allocated: ProducerAllocated = await self._log.propose(AllocateProducer(owner))
         return allocated.producer, 0
 
     async def initialise(

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import Operation
-from mainstem.api.base import U64
+from mainstem.api.access import Operation, ResourceType
+from mainstem.api.base import U64, ErrorEvent
 from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
 from mainstem.broker.rates import RateLimiter
 from mainstem.broker.streams import find_stream
@@ -107,6 +107,8 @@ async def get_watch(request: HttpRequest) -> WatchStream:
         request.view is None or request.view.plain_topic(topic) is not None for topic in session.cursors
     ):
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
+    for topic in session.cursors:
+        request.require_topic(topic, Operation.READ)
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))
         live.sessions.connect(session)
@@ -249,6 +251,17 @@ class WatchStream(Push):
         self._broker.watching.resume(self._places)
 
     # Ending, and staying
+
+    def check_rights(self) -> None:
+        for topic in self._cursors:
+            if not self._request.may(Operation.READ, ResourceType.TOPIC, topic):
+                name = shown(topic, plain=self._plain)
+                denial = ErrorEvent(
+                    "forbidden", f"the access rules do not allow READ on topic {name!r}", name
+                )
+                self._push(sse.event(b"error", _encode(denial)))
+                self._end()
+                return
 
     def shut_down(self) -> None:
         self._push(sse.SHUTTING_DOWN)

@@ -306,6 +306,16 @@ class Socket:
     def _resume(self) -> None:
         self._watching.resume(self._places.values())
 
+    def check_rights(self) -> None:
+        for topic in list(self._places):
+            if not self._request.may(Operation.READ, ResourceType.TOPIC, topic):
+                self._leave(topic)
+                name = self._name(topic)
+                denial = ErrorEvent(
+                    "forbidden", f"the access rules do not allow READ on topic {name!r}", name
+                )
+                self._push(b"error", _encode(denial))
+
     def shut_down(self) -> None:
         failure = ErrorEvent("server_shutting_down", "the server is shutting down: connect again soon")
         self._push(b"error", _encode(failure))

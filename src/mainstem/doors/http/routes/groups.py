@@ -128,11 +128,21 @@ def may_group(request: HttpRequest, operation: Operation, group: str) -> bool:
     """By a rule about the group; or by the prefixes of an API key, which cover a group by all the topics it reads."""
     if request.may(operation, ResourceType.GROUP, group):
         return True
-    if not request.principal.grants or not request.broker.access.allows_some(
-        request.principal, request.host, operation, ResourceType.GROUP
-    ):
+    if not _covers_by_topics(request, operation, ResourceType.GROUP, group):
         return False
-    return all(map(request.sees, groups_of(request).topics_of(group)))
+    groups = groups_of(request)
+    topics, found = groups.topics_of(group), groups.get(group)
+    # Of a group with members that has not committed an offset yet, nobody knows what it reads.
+    return all(map(request.sees, topics)) and (bool(topics) or found is None or found.empty)
+
+
+def _covers_by_topics(request: HttpRequest, operation: Operation, kind: ResourceType, name: str) -> bool:
+    """Whether the topics of a group or transaction decide: for API keys, unless a rule denies it by name."""
+    return (
+        bool(request.principal.grants)
+        and request.broker.access.allows_some(request.principal, request.host, operation, kind)
+        and not request.denied(operation, kind, name)
+    )
 
 
 def require_group(request: HttpRequest, operation: Operation, group: str) -> None:
@@ -262,9 +272,7 @@ def _may_transaction(request: HttpRequest, operation: Operation, info: Transacti
     """By a rule about its id; or by the prefixes of an API key, which cover it by the topics that it writes to."""
     if request.may(operation, ResourceType.TRANSACTIONAL_ID, info.id):
         return True
-    if not request.principal.grants or not request.broker.access.allows_some(
-        request.principal, request.host, operation, ResourceType.TRANSACTIONAL_ID
-    ):
+    if not _covers_by_topics(request, operation, ResourceType.TRANSACTIONAL_ID, info.id):
         return False
     return bool(info.partitions) and all(map(request.sees, info.partitions))
 

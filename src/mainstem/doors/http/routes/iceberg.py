@@ -220,15 +220,23 @@ async def list_tables(request: HttpRequest) -> Response:
 async def create_table(request: HttpRequest) -> Response:
     """Create a table, or stage its creation."""
     body = request.json(_body)
-    _require(request, Operation.CREATE, str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.create(_namespace(request), body))
+    namespace = _namespace(request)
+    _require(
+        request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
+    )
+    _check_place(request, body.get("location"), Operation.ALTER)
+    return _loaded(await request.broker.catalog.create(namespace, body))
 
 
 async def register_table(request: HttpRequest) -> Response:
     """Register a table with existing metadata."""
     body = request.json(_body)
-    _require(request, Operation.CREATE, str(body.get("name", "")))
-    return _loaded(await request.broker.catalog.register(_namespace(request), body))
+    namespace = _namespace(request)
+    _require(
+        request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
+    )
+    _check_place(request, body.get("metadata-location"), Operation.ALTER)
+    return _loaded(await request.broker.catalog.register(namespace, body))
 
 
 async def get_table(request: HttpRequest) -> Response:
@@ -245,7 +253,7 @@ async def head_table(request: HttpRequest) -> Response:
 async def drop_table(request: HttpRequest) -> Response:
     """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
-    await request.broker.catalog.drop(_table_of_path(request, Operation.ALTER), purge=purge)
+    await request.broker.catalog.drop(_table_of_path(request, Operation.DELETE), purge=purge)
     return _done()
 
 
@@ -254,17 +262,17 @@ async def rename_table(request: HttpRequest) -> Response:
     body = request.json(_rename_body)
     source = (_stored(request, body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source), Operation.ALTER)
-    _require(request, Operation.CREATE, body.destination.name)
-    await request.broker.catalog.rename(
-        source, (_stored(request, body.destination.namespace), body.destination.name)
-    )
+    destination = (_stored(request, body.destination.namespace), body.destination.name)
+    _require(request, Operation.CREATE, request.broker.catalog.rule_name(*destination))
+    await request.broker.catalog.rename(source, destination)
     return _done()
 
 
 async def commit_table(request: HttpRequest) -> Response:
     """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
-    name = _table_of_path(request, Operation.ALTER, may_be_new=True)
+    name = _table_of_path(request, Operation.ALTER, new=Operation.CREATE)
+    _check_updates(request, body.updates, name)
     loaded = await request.broker.catalog.commit(
         TableChange(name, TableUpdates(body.requirements, body.updates))
     )
@@ -282,21 +290,40 @@ async def commit_transaction(request: HttpRequest) -> Response:
             raise InvalidInput("every change of a transaction names its table")
         name = (_stored(request, change.identifier.namespace), change.identifier.name)
         _check_rights(request, catalog.table(name), Operation.ALTER)
+        _check_updates(request, change.updates, name)
         changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
     await catalog.commit_all(changes)
     return _done()
 
 
-def _table_of_path(request: HttpRequest, operation: Operation, *, may_be_new: bool = False) -> TableName:
-    """The table of the path. Raises Refusal 403 unless the client may do this to it."""
+def _table_of_path(request: HttpRequest, operation: Operation, *, new: Operation | None = None) -> TableName:
+    """The table of the path. Raises Refusal 403 unless the client may do this to it, or `new` if it does not exist."""
     name = (_namespace(request), request.parameters["table"])
     try:
         _check_rights(request, request.broker.catalog.table(name), operation)
     except (TableNotFound, NamespaceNotFound):
-        _require(request, operation, name[1])
-        if not may_be_new:
+        _require(request, new or operation, request.broker.catalog.rule_name(*name))
+        if new is None:
             raise
     return name
+
+
+def _check_updates(request: HttpRequest, updates: list[dict[str, Any]], name: TableName) -> None:
+    for update in updates:
+        _check_place(request, update.get("location"), Operation.ALTER, name)
+
+
+def _check_place(
+    request: HttpRequest, location: object, operation: Operation, own: TableName | None = None
+) -> None:
+    """Raises Refusal 403 for files in the folder of another table, unless the client may do this to that table."""
+    if not isinstance(location, str):
+        return
+    folder = f"{location.rstrip('/')}/"
+    for table in request.broker.catalog.all_tables():
+        theirs = f"{table.location.rpartition('/metadata/')[0]}/"
+        if (table.namespace, table.name) != own and (folder.startswith(theirs) or theirs.startswith(folder)):
+            _check_rights(request, table, operation)
 
 
 def _check_rights(request: HttpRequest, table: Table, operation: Operation) -> None:
@@ -308,9 +335,9 @@ def _require(request: HttpRequest, operation: Operation, table: str) -> None:
 
 
 def _subject(request: HttpRequest, table: Table) -> str:
-    """What access rules name: the topic that a table shows, or else the table's own name."""
+    """What access rules name: the topic that a table shows, or else the table itself."""
     topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None
-    return table.name if topic is None else topic.name
+    return request.broker.catalog.rule_name(table.namespace, table.name) if topic is None else topic.name
 
 
 def _require_namespace(request: HttpRequest, operation: Operation, namespace: str) -> None:

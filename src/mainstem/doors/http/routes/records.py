@@ -217,6 +217,8 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
+    if request.broker.streams.get(request.topic) is None:
+        request.require_create(request.topic)
     config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
     if request.broker.rates.stored.active:
         batch = bytearray(request.body)

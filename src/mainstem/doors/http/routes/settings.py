@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import Operation
 from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
 from mainstem.broker.namespaces import split
 from mainstem.broker.topics import configs
@@ -40,6 +41,7 @@ async def patch_settings(request: HttpRequest) -> Response:
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default), dry_run=True)
     if body.partitions is not None:
+        request.require_topic(name, Operation.ALTER)
         await broker.add_partitions(name, body.partitions)
     if edits:
         await broker.change_topic(name, lambda config: configs.edited(config, edits, default))

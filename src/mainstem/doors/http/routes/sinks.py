@@ -48,7 +48,6 @@ async def post_task(request: HttpRequest) -> Response:
         timeout_ms=body.timeout_ms,
         lasting=body.lasting,
     )
-    request.broker.producer_owners.note(begun.producer, request.principal)
     return reply(SinkTask(begun.committed, begun.producer, begun.epoch))
 
 

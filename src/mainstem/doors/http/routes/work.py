@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
+from mainstem.api.access import ResourceType
+from mainstem.api.routes import GET_WORK
 from mainstem.broker.queues.service import ClaimedJob, check_node
 from mainstem.broker.workers import JobWorker
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.routes.queues import job_fields
 from mainstem.doors.http.routes.rendering import quoted
-from mainstem.doors.http.transport.errors import answer, invalid
+from mainstem.doors.http.transport.errors import Refusal, answer, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Receive, Send
 from mainstem.doors.http.transport.throttle import reading
@@ -73,7 +75,7 @@ class WorkStream(Push):
             await self._work(send)
         except Closed:
             await self._push(send, sse.SHUTTING_DOWN)
-        except MainstemError as error:
+        except (MainstemError, Refusal) as error:
             await self._push(send, sse.event(b"error", _error_data(error)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -104,6 +106,7 @@ class WorkStream(Push):
                 )
                 if waiting.done():
                     jobs, waiting = waiting.result(), None
+                    self._check_rights()
                     await self._push(send, b"".join(map(self._frame, jobs)))
                     limiter = reading(self._request, self._request.topic)
                     if limiter is not None:
@@ -120,6 +123,11 @@ class WorkStream(Push):
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
+    def _check_rights(self) -> None:
+        """Raises Refusal 403 if the access rules changed so that the client may not take jobs any more."""
+        for operation in GET_WORK.operations:
+            self._request.require(operation, ResourceType.QUEUE, self._request.topic)
+
     def _frame(self, job: ClaimedJob) -> bytes:
         data = b'{"topic":%b,%b}' % (self._topic, job_fields(job))
         return sse.event(b"job", data, b"%d" % (job.offset + 1))
@@ -129,7 +137,7 @@ class WorkStream(Push):
         await send({"type": "http.response.body", "body": frames, "more_body": True})
 
 
-def _error_data(error: MainstemError) -> bytes:
+def _error_data(error: MainstemError | Refusal) -> bytes:
     """The inside of the answer that a request would get for it."""
     data: msgspec.Raw = msgspec.json.decode(answer(error).body, type=dict[str, msgspec.Raw])["error"]
     return bytes(data)

@@ -76,6 +76,7 @@ class Context:
         self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
+        self.broker.access.listeners.append(self.live.check_rights)
         self.published += [
             self.broker.log.commit_metrics.published,
             self.broker.log.waiting_appends.published,

@@ -14,6 +14,10 @@ from mainstem.doors.http.live.shared_event_streams import RecordFormat, SharedEv
 
 
 class LiveConnection(Protocol):
+    def check_rights(self) -> None:
+        """Stop what the client may not read any more: the access rules changed."""
+        ...
+
     def shut_down(self) -> None:
         """Tell the client that the server ends, and end."""
         ...
@@ -26,6 +30,7 @@ class LiveConnections:
         self.heartbeats = Heartbeats(clock)
         self.broadcast = Broadcast()
         self.open: set[LiveConnection] = set()
+        self._checking = False
         self._clock = clock
         self._watcher_groups: dict[RecordFormat, SharedEventStream] = {}
 
@@ -37,6 +42,17 @@ class LiveConnections:
                 form, self._clock, self.broadcast, self._rates
             )
         return watcher_group
+
+    def check_rights(self) -> None:
+        """The access rules changed. Connections are checked afterwards, once for all changes of one turn."""
+        if self.open and not self._checking:
+            self._checking = True
+            asyncio.get_running_loop().call_soon(self._check_rights)
+
+    def _check_rights(self) -> None:
+        self._checking = False
+        for stream in list(self.open):
+            stream.check_rights()
 
     async def shut_down(self) -> None:
         """Tell every client that the server ends, and end."""

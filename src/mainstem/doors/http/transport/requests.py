@@ -34,6 +34,7 @@ _SCOPES = {
     Operation.WRITE: "write",
     Operation.DELETE: "delete",
 }
+_OF_TOPICS = (ResourceType.TOPIC, ResourceType.QUEUE, ResourceType.TABLE)
 _TRUE = {"true", "1"}
 _FALSE = {"false", "0"}
 
@@ -180,6 +181,12 @@ class HttpRequest:
             name = shown_id(name)
         return self.broker.access.allows(self.client.principal, self.host, operation, kind, name)
 
+    def denied(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether a rule denies it, so that no other right of the client may stand in."""
+        if self.view is not None:
+            name = shown_id(name)
+        return self.broker.access.denies(self.client.principal, self.host, operation, kind, name)
+
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refusal 403 unless the access rules allow it."""
         if not self.may(operation, kind, name):
@@ -274,5 +281,5 @@ def forbidden(operation: Operation, kind: ResourceType, name: str) -> Refusal:
         403,
         "forbidden",
         f"the access rules, or the scopes and prefixes of this key, do not allow {operation.name} on {what} {name!r}",
-        {"topic" if kind is ResourceType.TOPIC else kind.name.lower(): name},
+        {"topic" if kind in _OF_TOPICS else kind.name.lower(): name},
     )

@@ -10,6 +10,7 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
+from mainstem.broker.access.principal import ANONYMOUS
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import producer_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -24,7 +25,6 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
     if code is ErrorCode.none:
         try:
             producer, epoch = await _initialise(call, request)
-            call.context.broker.producer_owners.note(producer, call.principal)
         except MainstemError as error:
             code = producer_code_of(error, fenced=call.version >= _FENCED_FROM)
     return InitProducerIdResponse(
@@ -46,7 +46,7 @@ async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, 
     await call.context.broker.barrier()
     if request.transactional_id is None:
         # An idempotent producer that lost its way gets a fresh id, which knows no sequences.
-        return await call.context.transactions.new_producer()
+        return await call.context.transactions.new_producer(_owner(call))
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise InvalidInput("a producer states its id and its epoch, or neither")
     return await call.context.transactions.initialise(
@@ -55,6 +55,11 @@ async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, 
         request.producer_id,
         request.producer_epoch,
     )
+
+
+def _owner(call: Call) -> str:
+    """The principal that the id is for; nobody, if the client did not authenticate."""
+    return "" if call.principal.name == ANONYMOUS.name else call.principal.name
 
 
 API = Api(22, 0, 6, handle)

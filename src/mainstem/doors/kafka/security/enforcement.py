@@ -58,7 +58,7 @@ async def handle(api: Api, call: Call, request: Any) -> Any:
     for rule in RULES[api.key]:
         if isinstance(rule, FilteredListRule):
             answer = _visible_part(rule, call, answer)
-    return _known_topics(call, answer) if api.key == _OFFSET_FETCH else answer
+    return _known_topics(call, request, answer) if api.key == _OFFSET_FETCH else answer
 
 
 def _refusal(rule: WholeRequestRule | SpecialRule, call: Call, request: Any) -> ErrorCode | None:
@@ -160,13 +160,16 @@ def _visible_part(rule: FilteredListRule, call: Call, answer: Any) -> Any:
     return answer if len(kept) == len(items) else replace(answer, **{rule.answers: kept})
 
 
-def _known_topics(call: Call, answer: Any) -> Any:
-    """OffsetFetch: hide the offsets of topics that the client may not describe."""
+def _known_topics(call: Call, request: Any, answer: Any) -> Any:
+    """OffsetFetch: hide the offsets of topics that the client may not describe; if it named none, the topics too."""
+    all_topics = {wanted.group_id for wanted in request.groups if wanted.topics is None}
     groups = tuple(
         replace(
             group,
             topics=tuple(
-                topic if _may_describe(call, topic) else _without_offsets(topic) for topic in group.topics
+                topic if may else _without_offsets(topic)
+                for topic in group.topics
+                if (may := _may_describe(call, topic)) or group.group_id not in all_topics
             ),
         )
         for group in answer.groups
