@@ -1,7 +1,7 @@
 """One Fetch under way: gathers what is there, and waits for more as long as the client allows.
 
 What memory holds is gathered at once; what needs a file, in one task for the whole request. While it waits it
-is one watcher of all its streams and one timer. Gathering goes on where it stopped, so waking up is cheap.
+is one watcher of all its streams and one timer. Gathering continues where it stopped, so waking up is cheap.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class FetchPart:
         self.offset = offset
         self.max_bytes = max_bytes
         self.code = 0
-        self.elsewhere = -1  # a broker nearer to the client, which had better ask that one
+        self.elsewhere = -1  # the preferred read replica: a broker in the client's zone; -1: none
         self.begin()
 
     def begin(self) -> None:
         """Nothing was found yet."""
-        self.at = self.offset  # where gathering goes on
+        self.at = self.offset  # the next offset to gather
         self.batches: list[memoryview] = []
         self.size = 0
         self.full = False  # what follows has to go into another answer
@@ -274,7 +274,7 @@ class FetchPoll:
         return self._streams.stable_end(part.stream, self._streams.bounds(part.stream)[1])
 
     def _passed(self, part: FetchPart, error: MainstemError) -> bool:
-        """Whether gathering goes on after an error. Lost records are passed over, but never quietly."""
+        """Whether gathering continues after an error. It skips lost records, and counts them as lost."""
         if isinstance(error, RecordsLost):
             if self._aborted(part):
                 part.full = True  # no marker among them is told of

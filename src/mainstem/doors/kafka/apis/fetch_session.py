@@ -85,7 +85,7 @@ class FetchSession:
             self._streams.unwatch((part.stream,), part)
 
     def forget(self) -> None:
-        """The connection is gone, or the client began anew."""
+        """End the session: the connection is closed, or the client names its partitions again."""
         if self._poll is not None:
             self._poll.forget()
         for key in list(self._parts):
