@@ -38,7 +38,7 @@ def run(folder: Path) -> Tally:
     shutil.copytree(fetched, source)
     (source / "rust-toolchain.toml").unlink(missing_ok=True)  # the machine's own compiler
     call([cargo, "update", "--quiet", "--package", "rsasl", "--precise", _RSASL], source)
-    with throw_away_broker() as broker:
+    with throw_away_broker("--kafka-auto-create", "false") as broker:
         output = call(
             [cargo, "test", "--no-fail-fast", "--features", "full", "--target-dir", folder / "target"],
             source,

@@ -42,7 +42,7 @@ async def handle(
 def _answer(call: Call, topic: Topic | None, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     code, message = ErrorCode.none, None
     if topic is None or not 0 <= asked.partition_index < len(topic.streams):
-        code, message = ErrorCode.unknown_topic_or_partition, "there is no such partition"
+        code, message = ErrorCode.unknown_topic_or_partition, "the partition does not exist"
     elif asked.replicas is None:
         code, message = ErrorCode.no_reassignment_in_progress, "partitions are never being reassigned"
     else:
