@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.outside.suite import Missing, Suite, Tally
 
-MODULES = ("kafka_go", "kafka_rust", "kafka_python_clients")
+MODULES = ("kafka_java", "kafka_go", "kafka_rust", "kafka_python_clients")
 FOLDER = Path("build/outside")
 
 
