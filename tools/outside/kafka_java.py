@@ -225,7 +225,7 @@ def check_streams_counts_exactly_once_through_kills(java: Java) -> None:
     java.tool("TopicCommand", "--create", "--topic", "lines", "--partitions", "2")
     java.tool("TopicCommand", "--create", "--topic", "counts", "--partitions", "2")
     words = ["alpha", "beta", "gamma", "delta"]
-    producer = Producer({"bootstrap.servers": java.kafka, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": java.kafka, "enable.idempotence": True, "log_level": 0})
     expected: Counter[str] = Counter()
     program = java.start("WordCount", java.kafka, str(java.folder / "state"))
     try:

@@ -102,7 +102,7 @@ def run_aiokafka(folder: Path) -> Tally:
     version = (source / "aiokafka" / "__init__.py").read_text().split('"')[1]
     python = python_with(
         folder,
-        f"aiokafka[all]=={version}",
+        f"aiokafka[lz4,snappy,zstd]=={version}",
         "pytest",
         "pytest-timeout",
         "pytest-asyncio",
