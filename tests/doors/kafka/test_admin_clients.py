@@ -305,6 +305,36 @@ def test_scram_credentials_are_stored_before_sasl_is_on(confluent: AdminClient) 
     assert [row.iterations for row in stored.scram_credential_infos] == [4096]
 
 
+def test_defaults_of_groups_change_while_the_brokers_run(confluent: AdminClient) -> None:
+    name = "group.share.record.lock.duration.ms"
+
+    def alter(kind: Any, resource: str, setting: str, operation: Any, value: str) -> None:
+        entry = ConfigEntry(setting, value, incremental_operation=operation)
+        asked = ConfigResource(kind, resource, incremental_configs=[entry])
+        for future in confluent.incremental_alter_configs([asked]).values():
+            future.result()
+
+    def lock(kind: Any, resource: str, setting: str) -> tuple[str, Any]:
+        [future] = confluent.describe_configs([ConfigResource(kind, resource)]).values()
+        entry = future.result()[setting]
+        return entry.value, ConfigSource(entry.source)
+
+    broker = str(next(iter(confluent.list_topics(timeout=30).brokers)))
+    assert lock(ResourceType.BROKER, broker, name) == ("30000", ConfigSource.DEFAULT_CONFIG)
+    alter(ResourceType.BROKER, broker, name, AlterConfigOpType.SET, "1000")
+    try:
+        changed = ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        assert lock(ResourceType.BROKER, broker, name) == changed
+        assert lock(ResourceType.GROUP, "some-group", name.removeprefix("group.")) == changed
+        for setting, value in (("num.partitions", "3"), (name, "1")):
+            with pytest.raises(KafkaException) as refused:
+                alter(ResourceType.BROKER, broker, setting, AlterConfigOpType.SET, value)
+            assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    finally:
+        alter(ResourceType.BROKER, broker, name, AlterConfigOpType.DELETE, "")
+    assert lock(ResourceType.BROKER, broker, name) == ("30000", ConfigSource.DEFAULT_CONFIG)
+
+
 def test_kafka_python_moves_nothing_and_describes_the_metadata_log(python: KafkaAdminClient) -> None:
     python.create_topics({"moved": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     [described] = python.describe_log_dirs(["moved"])
