@@ -42,7 +42,7 @@ from mainstem.log.write.syncs import (
     Syncs,
 )
 from mainstem.ports.commitlog.port import Placement
-from mainstem.records.header import stamp, stamp_lone
+from mainstem.records.header import Slice, stamp, stamp_lone
 
 # Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
 LEADER_EPOCH = 0
@@ -111,6 +111,46 @@ class Delivery:
                 start = self._deliver_run(part, outcome, placement, start)
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
+
+    def deliver_lone(
+        self,
+        fields: tuple[int, ...],
+        batches: Slice,
+        waiter: Waiter,
+        placement: Placement,
+        base: int,
+        code: int,
+    ) -> None:
+        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked."""
+        stream, count, length = fields[0], fields[1], fields[2]
+        position, number, start = placement
+        self._tail.put(number, start, [batches], length)
+        if code:
+            if code == AppendCode.DUPLICATE:
+                # The original may itself be waiting for its sync, so the retry waits for one as well.
+                answers: list[tuple[Waiter, Placed]] = [(waiter, (base, True))]
+                self._syncs.after(position, PublishAppends(self._visibility, {}, answers))
+            elif not waiter.done():
+                waiter.set_exception(_REFUSALS[code]())
+            return
+        self._index.open_object(number).add(stream, count, base, start, length, fields[3], fields[4])
+        if fields[10] == 1:
+            stamp_lone(batches, base, LEADER_EPOCH)
+        else:
+            stamp(batches, base, LEADER_EPOCH)
+        end = base + count
+        visibility = self._visibility
+        if visibility.relaxed[stream]:
+            if not self._publish_relaxed({stream: end}):
+                if not waiter.done():
+                    waiter.set_result((base, False))
+                return
+        elif self._syncs.covers(position):
+            visibility.publish(stream, end)
+            if not waiter.done():
+                waiter.set_result((base, False))
+            return
+        self._syncs.after(position, PublishAppends(visibility, {stream: end}, [(waiter, (base, False))]))
 
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
         """Make known what another broker committed: nobody here waits for an answer."""

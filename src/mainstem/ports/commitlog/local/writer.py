@@ -73,6 +73,12 @@ class SegmentWriter:
         """Whether a commit of about `size` bytes fits into the current segment."""
         return self._current is not None and self._current.segment.data_end + 2 * size < self._segment_bytes
 
+    @property
+    def syncs_one_file(self) -> bool:
+        """Whether a sync is one fdatasync: it need not finish an older segment, nor sync the directory."""
+        unsynced = self._unsynced
+        return len(unsynced) == 1 and unsynced[0].named
+
     def append(
         self, entry: Buffer, slices: Sequence[Buffer], synced: int, crc: int | None = None
     ) -> Placement:
