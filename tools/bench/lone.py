@@ -183,11 +183,13 @@ def _kafka(server: ServerProcess) -> Ask:
         admin.recv(65_536)
     admin.close()
     batch = bytes(build_lone(VALUE, int(time.time() * 1000)))
-    body = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">ih", 1, len(name)) + name
-    body += struct.pack(">iii", 1, 0, len(batch)) + batch
-    request = struct.pack(">hhih", 0, 3, 7, 5) + b"bench" + body
+    # Version 9: what current clients send. Lengths are unsigned varints, one higher; each struct ends with its tags.
+    size = len(batch) + 1
+    body = b"\x00" + struct.pack(">hi", -1, 30_000) + b"\x02" + bytes((len(name) + 1,)) + name
+    body += b"\x02" + struct.pack(">i", 0) + bytes((size & 127 | 128, size >> 7)) + batch + b"\x00\x00\x00"
+    request = struct.pack(">hhih", 0, 9, 7, 5) + b"bench\x00" + body
     request = struct.pack(">i", len(request)) + request
-    error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
+    error_at = 4 + 4 + 1 + 1 + 1 + len(name) + 1 + 4
     return _exchange(
         socket.create_connection((address.host, address.port)),
         request,

@@ -40,10 +40,10 @@ from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObje
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
-SHORTCUT_SLOW_S = 0.001  # a slower write or sync there disables the shortcut …
-SHORTCUT_CLOSED_S = 1.0  # … for this long
-SHORTCUT_SYNC_S_MAX = 0.0005  # syncs may run on the event loop while they take less on average
-_SYNC_WEIGHT = 1 / 8  # of the newest sync in that average
+SHORTCUT_SLOW_S = 0.001  # a slower write or sync there closes the shortcut …
+SHORTCUT_CLOSED_FACTOR = 20  # … for so many times as long: it blocks the loop for a twentieth of the time at most
+SHORTCUT_SYNC_S_MAX = 0.001  # syncs may run on the event loop while they take less on average
+_SYNC_WEIGHT = 1 / 8  # of the newest sync in the average
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
@@ -68,7 +68,7 @@ class Shortcut:
         """A sync took so long."""
         self._sync_s += (seconds - self._sync_s) * _SYNC_WEIGHT
         if seconds > SHORTCUT_SLOW_S:
-            self._syncs_closed_until = time.perf_counter() + SHORTCUT_CLOSED_S
+            self._syncs_closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
 
     @property
     def open_to_syncs(self) -> bool:
@@ -84,8 +84,8 @@ class Shortcut:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
-        if ended - self._began > SHORTCUT_SLOW_S:
-            self._closed_until = ended + SHORTCUT_CLOSED_S
+        if (seconds := ended - self._began) > SHORTCUT_SLOW_S:
+            self._closed_until = ended + seconds * SHORTCUT_CLOSED_FACTOR
 
 
 class LocalCommitLog:
