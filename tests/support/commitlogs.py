@@ -51,8 +51,8 @@ class GatedCommitLog:
         """Never in one go, or the gate of the syncs would be passed by."""
         return await self.append(entry, slices, crc), None
 
-    def writes_now(self, size: int) -> bool:
-        return self.append_gate.is_set() and self.inner.writes_now(size)
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        return self.append_gate.is_set() and self.inner.writes_now(size, may_block=may_block)
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
         self.appends.append(len(slices))

@@ -13,9 +13,10 @@ from typing import TypeVar
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions, PartitionState
 from mainstem.client.cursor import ReadCursor
+from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.options import AtLeastOnce, Consistency, EveryMs, Sync, check
-from mainstem.errors import InvalidInput, InvalidName, TopicNotFound
+from mainstem.errors import InvalidInput, InvalidName, TopicNotFound, invariant
 from mainstem.ledger.config import TopicConfig
 
 T = TypeVar("T")
@@ -47,6 +48,35 @@ def open(
     return EmbeddedLog(directory, consistency, sync)
 
 
+class AppendOutcomeHere:
+    """Receives the outcome of an append in the thread that waits for it."""
+
+    __slots__ = ("_base", "_error", "known")
+
+    def __init__(self) -> None:
+        self.known = False
+        self._base = -1
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self.known
+
+    def set_result(self, placed: tuple[int, bool]) -> None:
+        self.known = True
+        self._base = placed[0]
+
+    def set_exception(self, error: BaseException) -> None:
+        self.known = True
+        self._error = error
+
+    def offset(self) -> int:
+        """The first offset. Raises why there is none."""
+        if self._error is not None:
+            raise self._error
+        invariant(self.known, "a commit that is synced has an outcome")
+        return self._base
+
+
 class EmbeddedLog:
     """A log in this process. Thread-safe. The first append to a topic creates it."""
 
@@ -62,20 +92,29 @@ class EmbeddedLog:
             ),
             sync_every_ms=sync.interval_ms if isinstance(sync, EveryMs) else 0,
         )
-        self._thread = LoopThread(f"this log is closed: open it again with mainstem.open({str(directory)!r})")
+        self._gate = LoopGate()
+        self._thread = LoopThread(
+            f"this log is closed: open it again with mainstem.open({str(directory)!r})",
+            new_loop=self._gate.new_loop,
+        )
         try:
             self._broker = self._thread.call(Broker.open(options))
+            self._commits = self._broker.log.direct
         except BaseException:
             self._thread.close()
             raise
 
     def append(self, topic: str, value: bytes) -> int:
         """Append one record; returns its offset. The topic's durability decides when it is on disk."""
-        return self._thread.call(self._append(topic, _as_bytes([value])))
+        values = [value] if type(value) is bytes else _as_bytes([value])
+        offset = self._append_now(topic, values)
+        return self._thread.call(self._append(topic, values)) if offset is None else offset
 
     def append_many(self, topic: str, values: Sequence[bytes]) -> int:
         """Append all records or none; returns the offset of the first. The others follow it."""
-        return self._thread.call(self._append(topic, _as_bytes(values)))
+        values = _as_bytes(values)
+        offset = self._append_now(topic, values) if values else None
+        return self._thread.call(self._append(topic, values)) if offset is None else offset
 
     def read_next(self, topic: str, checkpoint: bool = True) -> bytes | None:
         """The next record's value, None at the end. `checkpoint=False` peeks: the next read gives it again.
@@ -117,6 +156,38 @@ class EmbeddedLog:
         self.close()
 
     # On the caller's thread
+
+    def _append_now(self, topic: str, values: Sequence[bytes]) -> int | None:
+        """Append without the event loop. None: the loop has to do it."""
+        gate = self._gate
+        if gate.loop_waits:
+            return None
+        outcome = AppendOutcomeHere()
+        with gate:
+            self._thread.check_open()
+            found = self._broker.streams.get(topic)
+            if found is None:
+                return None
+            position = self._broker.appends.values_now(found, values, outcome)
+        if position is None:
+            return None
+        if not outcome.known:
+            self._sync(position)
+        return outcome.offset()
+
+    def _sync(self, position: int) -> None:
+        """Sync a commit and publish it. Meanwhile other threads write; the next sync covers all of them."""
+        seconds, failure = None, None
+        try:
+            seconds = self._commits.sync_now(position)
+        except Exception as error:  # noqa: BLE001 - the waiters get it
+            failure = error
+        except BaseException:
+            with self._gate:
+                self._commits.leave_sync()
+            raise
+        with self._gate:
+            self._commits.publish_synced(seconds, failure)
 
     def _read(self, topic: str, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
         """Read the partitions in order; the first one with records wins."""

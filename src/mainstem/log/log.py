@@ -400,6 +400,11 @@ class Log:
         self._committer.priority_of = priority_of
 
     @property
+    def direct(self) -> Committer:
+        """The commit path, for a caller that keeps the event loop from running: `append_now` and what follows it."""
+        return self._committer
+
+    @property
     def turns(self) -> ClientTurns:
         """Which client sent something last: the doors note it."""
         return self._committer.turns

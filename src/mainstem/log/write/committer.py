@@ -245,7 +245,7 @@ class Committer:
 
     def append_now(self, request: AppendRequest, waiter: Waiter) -> int | None:
         """Append in the calling thread, without the event loop. Returns the position of the commit: if the waiter has
-        no outcome yet, it gets one from `publish_synced` after `CommitLog.sync_now`. None: use `append`.
+        no outcome yet, it gets one from `sync_now` and `publish_synced`. None: use `append`.
 
         Raises what the write raised. The loop must not run meanwhile."""
         batches = request.batches
@@ -260,7 +260,7 @@ class Committer:
             or self._held_back_s
             or not self._direct
             or request.records
-            or not self._writes_on(size + _LONE_ENTRY_BYTES)
+            or not self._writes_on(size + _LONE_ENTRY_BYTES, may_block=True)
             or self._digest_due
         ):
             return None
@@ -274,13 +274,23 @@ class Committer:
         finally:
             self._syncs.deferred = False
 
-    def publish_synced(self) -> None:
+    def sync_now(self, position: int) -> float | None:
+        """Sync the commit at `position` in the calling thread, while the loop may run. The caller then passes what this
+        returned, or raised, to `publish_synced`."""
+        return self._port.sync_now(position)
+
+    def publish_synced(self, seconds: float | None, error: Exception | None = None) -> None:
         """Answer and show everything that is durable by now. The loop must not run meanwhile."""
+        if error is not None:
+            self._syncs.failed(error)
+            return
+        if seconds is not None:
+            self.commit_metrics.synced(seconds)
         self._syncs.publish()
 
-    def sync_failed(self, error: Exception) -> None:
-        """`CommitLog.sync_now` failed."""
-        self._syncs.failed(error)
+    def leave_sync(self) -> None:
+        """The caller of `append_now` gives up: the loop syncs and publishes. The loop must not run meanwhile."""
+        self._syncs.want()
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
@@ -420,9 +430,11 @@ class Committer:
         if not self._work.is_set():
             self._work.set()
 
-    def _writes_on(self, size: int) -> bool:
+    def _writes_on(self, size: int, *, may_block: bool = False) -> bool:
         """Whether a commit of so many bytes can be written at once, as a further one of the current object."""
-        return self._index.open_extents < OPEN_EXTENTS_MAX and self._port.writes_now(size)
+        return self._index.open_extents < OPEN_EXTENTS_MAX and self._port.writes_now(
+            size, may_block=may_block
+        )
 
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""

@@ -54,10 +54,12 @@ class Syncs:
                 self._wanted.set()
 
     def publish(self) -> None:
-        """Run the actions of everything that is durable, whoever synced it; `run` sees to the rest."""
+        """Run the actions of everything that is durable, whoever synced it."""
         self._run_actions(self._port.synced)
-        if self._waiting:
-            self._wanted.set()
+
+    def want(self) -> None:
+        """Let `run` sync what waits."""
+        self._wanted.set()
 
     def failed(self, error: Exception) -> None:
         """A sync failed, which is final, whatever its kind."""

@@ -90,8 +90,9 @@ class CommitLog(Protocol):
         Also raises ReadOnly if the sync failed; the commit may still be written."""
         ...
 
-    def writes_now(self, size: int) -> bool:
-        """Whether `append_now` takes a commit of about `size` bytes: at once, and likely without blocking for long."""
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        """Whether `append_now` takes a commit of about `size` bytes at once, and is likely to be fast, unless the caller
+        `may_block`."""
         ...
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:

@@ -227,8 +227,12 @@ class LocalCommitLog:
             return self.append_now(entry, slices, crc)
         return None
 
-    def writes_now(self, size: int) -> bool:
-        return self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size)
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        return (
+            self._write_lane.idle
+            and (may_block or self._shortcut.open(size))
+            and self._writer.has_room(size)
+        )
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
         with self._shortcut:

@@ -128,7 +128,7 @@ class SharedLog(Generic[H, S]):
     ) -> tuple[Placement, float | None]:
         return await self.append(entry, slices), None  # what is written is durable
 
-    def writes_now(self, size: int) -> bool:
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
         return False  # every commit waits for the network
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
