@@ -174,7 +174,7 @@ class Appends:
         return Appended(base, len(values), latest)
 
 
-    def values_now(self, topic: Topic, values: Sequence[bytes], waiter: Waiter) -> int | None:
+    def values_now(self, topic: Topic, values: Sequence[bytes]) -> tuple[int, int | None] | None:
         """As `values` to partition 0, in the calling thread, without the event loop: see `Committer.append_now`."""
         stream, config = topic.streams[0], topic.config
         if not self._columns.plain[stream] or not self._stored_as_sent(stream, config):
@@ -189,7 +189,7 @@ class Appends:
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, size)
         facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
-        return self._append_now(AppendRequest(stream, batch, facts, size), waiter)
+        return self._append_now(AppendRequest(stream, batch, facts, size))
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:

@@ -16,7 +16,7 @@ from mainstem.client.cursor import ReadCursor
 from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.options import AtLeastOnce, Consistency, EveryMs, Sync, check
-from mainstem.errors import InvalidInput, InvalidName, TopicNotFound, invariant
+from mainstem.errors import InvalidInput, InvalidName, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 
 T = TypeVar("T")
@@ -46,35 +46,6 @@ def open(
             raise InvalidName(f"a key has up to 128 letters, digits, '.', '_' and '-', not {key!r}")
         directory = directory / _KEYS_DIRECTORY / key
     return EmbeddedLog(directory, consistency, sync)
-
-
-class AppendOutcomeHere:
-    """Receives the outcome of an append in the thread that waits for it."""
-
-    __slots__ = ("_base", "_error", "known")
-
-    def __init__(self) -> None:
-        self.known = False
-        self._base = -1
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        return self.known
-
-    def set_result(self, placed: tuple[int, bool]) -> None:
-        self.known = True
-        self._base = placed[0]
-
-    def set_exception(self, error: BaseException) -> None:
-        self.known = True
-        self._error = error
-
-    def offset(self) -> int:
-        """The first offset. Raises why there is none."""
-        if self._error is not None:
-            raise self._error
-        invariant(self.known, "a commit that is synced has an outcome")
-        return self._base
 
 
 class EmbeddedLog:
@@ -162,32 +133,35 @@ class EmbeddedLog:
         gate = self._gate
         if gate.loop_waits:
             return None
-        outcome = AppendOutcomeHere()
-        with gate:
-            self._thread.check_open()
+        with gate.lock:
+            if self._thread.closed:
+                self._thread.check_open()
             found = self._broker.streams.get(topic)
-            if found is None:
-                return None
-            position = self._broker.appends.values_now(found, values, outcome)
-        if position is None:
+            placed = None if found is None else self._broker.appends.values_now(found, values)
+        if gate.woken:
+            gate.wake()
+        if placed is None:
             return None
-        if not outcome.known:
-            self._sync(position)
-        return outcome.offset()
+        offset, unsynced = placed
+        if unsynced is not None:
+            self._sync(unsynced)
+        return offset
 
     def _sync(self, position: int) -> None:
         """Sync a commit and publish it. Meanwhile other threads write; the next sync covers all of them."""
-        seconds, failure = None, None
+        gate, commits = self._gate, self._commits
         try:
-            seconds = self._commits.sync_now(position)
-        except Exception as error:  # noqa: BLE001 - the waiters get it
-            failure = error
-        except BaseException:
-            with self._gate:
-                self._commits.leave_sync()
+            seconds = commits.sync_now(position)
+        except BaseException as error:
+            with gate.lock:
+                commits.abandon_sync(error)
+            if gate.woken:
+                gate.wake()
             raise
-        with self._gate:
-            self._commits.publish_synced(seconds, failure)
+        with gate.lock:
+            commits.publish_synced(seconds)
+        if gate.woken:
+            gate.wake()
 
     def _read(self, topic: str, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
         """Read the partitions in order; the first one with records wins."""

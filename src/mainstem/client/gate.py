@@ -11,52 +11,47 @@ import selectors
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from types import TracebackType
 from typing import TypeVarTuple, Unpack
 
 Ts = TypeVarTuple("Ts")
 
 
 class LoopGate:
-    """`with gate:` on a thread other than the loop's. Callbacks that are scheduled meanwhile run soon after."""
+    """Other threads hold `lock`, then call `released`. Callbacks that they schedule meanwhile run soon after."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: GatedLoop | None = None
-        self._woken = False  # something was scheduled by the thread that holds the gate
+        self.lock = threading.Lock()
         self.loop_waits = False  # the loop has work to do: leave the gate to it
-        self.held_by_loop = False
+        self.woken = False  # the thread that holds the lock has scheduled something on the loop
+        self._loop: GatedLoop | None = None
+        self._held_by_loop = False
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The loop behind the gate."""
         self._loop = GatedLoop(self)
         return self._loop
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        woken, self._woken = self._woken, False
-        self._lock.release()
-        if woken and self._loop is not None:
-            self._loop.wake()
+    def wake(self) -> None:
+        """Call this after the lock was released, if `woken` is set."""
+        self.woken = False
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_nothing)
 
     def scheduled(self) -> None:
         """The loop has a new callback."""
-        if not self.held_by_loop:
-            self._woken = True
+        if not self._held_by_loop:
+            self.woken = True
 
     def enter_loop(self) -> None:
         self.loop_waits = True
-        self._lock.acquire()
+        self.lock.acquire()
         self.loop_waits = False
-        self.held_by_loop = True
+        self._held_by_loop = True
+        self.woken = False  # the loop looks at its callbacks now
 
     def leave_loop(self) -> None:
-        self.held_by_loop = False
-        self._lock.release()
+        self._held_by_loop = False
+        self.lock.release()
 
 
 class _GatedSelector(selectors.DefaultSelector):
@@ -85,10 +80,6 @@ class GatedLoop(asyncio.SelectorEventLoop):
             super().run_forever()
         finally:
             self._gate.leave_loop()
-
-    def wake(self) -> None:
-        """Look at the callbacks again."""
-        self.call_soon_threadsafe(_nothing)
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None

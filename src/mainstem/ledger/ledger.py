@@ -116,8 +116,8 @@ class Ledger(Moment, Sections):
 
         `fields`: the SLICE row, unpacked. Returns the base offset and an AppendCode."""
         admission = self.brokers.admit(broker, broker_epoch, commit_id, commit_id)
-        invariant(admission != Admission.REPEATED, "the writer numbers its commits")
         if admission:
+            invariant(admission != Admission.REPEATED, "the writer numbers its commits")
             placed = -1, int(AppendCode.BROKER_FENCED)
         else:
             if time_ms > self.time_ms:

@@ -49,6 +49,10 @@ class LoopThread:
             self._start().call_soon_threadsafe(work)
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """Raises Closed."""
         with self._submitting:

@@ -54,7 +54,7 @@ from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
 from mainstem.log.write.append import AppendRequest, Placed, Waiter
 from mainstem.log.write.commit_metrics import CommitMetrics
-from mainstem.log.write.delivery import Delivery
+from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
 from mainstem.log.write.syncs import Syncs
@@ -243,13 +243,13 @@ class Committer:
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
 
-    def append_now(self, request: AppendRequest, waiter: Waiter) -> int | None:
-        """Append in the calling thread, without the event loop. Returns the position of the commit: if the waiter has
-        no outcome yet, it gets one from `sync_now` and `publish_synced`. None: use `append`.
+    def append_now(self, request: AppendRequest) -> tuple[int, int | None] | None:
+        """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
+        and, if the append is durable to its class only once the log is synced, the position to pass to `sync_now`.
+        None: use `append`.
 
-        Raises what the write raised. The loop must not run meanwhile."""
-        batches = request.batches
-        size = len(batches)
+        Raises what the write raised, or what the ledger refuses."""
+        size = len(request.batches)
         if (
             self._writing is not None
             or self._filling.parts
@@ -267,30 +267,35 @@ class Committer:
         began = self._clock.monotonic()
         self._syncs.deferred = True  # the caller syncs
         try:
-            return self._commit_lone(_packed(request), batches, waiter, began, synced=False)
+            placed = self._commit_lone(_packed(request), request.batches, None, began, synced=False)
         except Exception as error:
             self._failed(error, size)
             raise
         finally:
             self._syncs.deferred = False
+        base, code, unsynced = placed
+        if code:
+            raise refusal_of(code)
+        return base, unsynced
 
     def sync_now(self, position: int) -> float | None:
         """Sync the commit at `position` in the calling thread, while the loop may run. The caller then passes what this
-        returned, or raised, to `publish_synced`."""
+        returned to `publish_synced`, or what it raised to `abandon_sync`."""
         return self._port.sync_now(position)
 
-    def publish_synced(self, seconds: float | None, error: Exception | None = None) -> None:
+    def publish_synced(self, seconds: float | None) -> None:
         """Answer and show everything that is durable by now. The loop must not run meanwhile."""
-        if error is not None:
-            self._syncs.failed(error)
-            return
         if seconds is not None:
             self.commit_metrics.synced(seconds)
         self._syncs.publish()
 
-    def leave_sync(self) -> None:
-        """The caller of `append_now` gives up: the loop syncs and publishes. The loop must not run meanwhile."""
-        self._syncs.want()
+    def abandon_sync(self, error: BaseException) -> None:
+        """`sync_now` failed, which is final; if its caller was interrupted instead, the loop syncs and publishes. The
+        loop must not run meanwhile."""
+        if isinstance(error, Exception):
+            self._syncs.failed(error)
+        else:
+            self._syncs.want()
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
@@ -556,9 +561,10 @@ class Committer:
         )
 
     def _commit_lone(
-        self, row: Buffer, batches: Slice, waiter: Waiter, began: float, *, synced: bool
-    ) -> int:
-        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that. Returns its position."""
+        self, row: Buffer, batches: Slice, waiter: Waiter | None, began: float, *, synced: bool
+    ) -> tuple[int, int, int | None]:
+        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that. Returns the base offset,
+        an AppendCode, and the position if it is not shown before the log is synced past that."""
         fields = SLICE_PACK.unpack(row)
         time_ms, commit_id, broker, epoch = self.now_ms(), self._commit_id, self._broker, self._epoch
         encoded = encode_lone(
@@ -575,14 +581,15 @@ class Committer:
         self.written_bytes += size + 2 * len(encoded)
         if self.shortage is not None and size >= max(self.short_of_bytes, 1):
             self.shortage_over()
-        self._enter_object(placement.object)
+        if self._index.open_number != placement.object:
+            self._enter_object(placement.object)
         base, code = self._ledger.apply_lone(
             fields, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms
         )
-        self._delivery.deliver_lone(fields, batches, waiter, placement, base, code)
+        shown = self._delivery.deliver_lone(fields, batches, waiter, placement, base, code)
         self.committed_at = now = self._clock.monotonic()
         self.commit_metrics.committed(now - began, size, 1)
-        return placement.position
+        return base, code, None if shown else placement.position
 
     def _written(
         self, group: CommitGroup, entry: Entry, encoded: bytes, placement: Placement, sync_s: float | None

@@ -67,6 +67,11 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
 }
 
 
+def refusal_of(code: int) -> MainstemError:
+    """The error that says why an append was refused."""
+    return _REFUSALS[code]()
+
+
 # Outcomes that tell of transactions that ended.
 _ENDING = (
     ProducerInitialised,
@@ -116,23 +121,26 @@ class Delivery:
         self,
         fields: tuple[int, ...],
         batches: Slice,
-        waiter: Waiter,
+        waiter: Waiter | None,
         placement: Placement,
         base: int,
         code: int,
-    ) -> None:
-        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked."""
+    ) -> bool:
+        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked. Without a waiter the caller
+        learns the outcome by itself.
+
+        Returns whether the outcome is final: not if it waits for a sync."""
         stream, count, length = fields[0], fields[1], fields[2]
         position, number, start = placement
         self._tail.put(number, start, [batches], length)
         if code:
             if code == AppendCode.DUPLICATE:
                 # The original may itself be waiting for its sync, so the retry waits for one as well.
-                answers: list[tuple[Waiter, Placed]] = [(waiter, (base, True))]
-                self._syncs.after(position, PublishAppends(self._visibility, {}, answers))
-            elif not waiter.done():
-                waiter.set_exception(_REFUSALS[code]())
-            return
+                self._after_sync(position, {}, waiter, (base, True))
+                return False
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(refusal_of(code))
+            return True
         self._index.open_object(number).add(stream, count, base, start, length, fields[3], fields[4])
         if fields[10] == 1:
             stamp_lone(batches, base, LEADER_EPOCH)
@@ -141,16 +149,22 @@ class Delivery:
         end = base + count
         visibility = self._visibility
         if visibility.relaxed[stream]:
-            if not self._publish_relaxed({stream: end}):
-                if not waiter.done():
-                    waiter.set_result((base, False))
-                return
-        elif self._syncs.covers(position):
-            visibility.publish(stream, end)
-            if not waiter.done():
-                waiter.set_result((base, False))
-            return
-        self._syncs.after(position, PublishAppends(visibility, {stream: end}, [(waiter, (base, False))]))
+            shown = visibility.publish_below(stream, end) or not self._publish_relaxed({stream: end})
+        else:
+            shown = self._syncs.covers(position)
+            if shown:
+                visibility.publish(stream, end)
+        if not shown:
+            self._after_sync(position, {stream: end}, waiter, (base, False))
+        elif waiter is not None and not waiter.done():
+            waiter.set_result((base, False))
+        return shown
+
+    def _after_sync(
+        self, position: int, ends: dict[int, int], waiter: Waiter | None, placed: Placed
+    ) -> None:
+        answers = [] if waiter is None else [(waiter, placed)]
+        self._syncs.after(position, PublishAppends(self._visibility, ends, answers))
 
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
         """Make known what another broker committed: nobody here waits for an answer."""

@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mainstem import limits
@@ -53,14 +52,13 @@ class Shortcut:
 
     Handing a write to a thread and back costs two switches, about 100 µs: more than a small write into the kernel's
     memory takes. But a kernel short of clean pages makes the writer wait, and that must not be the loop: one slow write
-    closes the shortcut for a while. Ask `open`, then put `with` around the write, which is timed.
+    closes the shortcut for a while.
 
     The same holds for the sync of a commit that nothing else waits behind. All syncs are timed, on whatever thread they
     run, and the loop runs them only while they are fast. At first they are taken to be slow."""
 
     def __init__(self) -> None:
         self._closed_until = 0.0
-        self._began = 0.0
         self._sync_s = 10 * SHORTCUT_SYNC_S_MAX  # moving average
         self._syncs_closed_until = 0.0
 
@@ -77,15 +75,9 @@ class Shortcut:
     def open(self, size: int) -> bool:
         return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ended = time.perf_counter()
-        if (seconds := ended - self._began) > SHORTCUT_SLOW_S:
-            self._closed_until = ended + seconds * SHORTCUT_CLOSED_FACTOR
+    def wrote(self, seconds: float) -> None:
+        """A write took so long, which is too long."""
+        self._closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
 
 
 class LocalCommitLog:
@@ -235,8 +227,13 @@ class LocalCommitLog:
         )
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
-        with self._shortcut:
+        began = time.perf_counter()
+        try:
             return self._writer.append(entry, slices, self._synced, crc)
+        finally:
+            seconds = time.perf_counter() - began
+            if seconds > SHORTCUT_SLOW_S:
+                self._shortcut.wrote(seconds)
 
     def syncs_now(self) -> bool:
         return (
