@@ -179,7 +179,9 @@ class EmbeddedLog:
             cursor = self._cursors.get((topic, partition))
             if cursor is None:
                 cursor = self._on_loop(
-                    lambda: ReadCursor(self._thread, self._broker, topic, partition, self._persist_every)
+                    lambda: ReadCursor(
+                        self._thread, self._gate, self._broker, topic, partition, self._persist_every
+                    )
                 )
                 self._cursors[topic, partition] = cursor
             return cursor
