@@ -39,7 +39,9 @@ def test_a_lone_batch_is_what_build_batch_makes(value: bytes) -> None:
         build_batch([b"a"], keys=[b"k"], timestamps_ms=7),
         build_batch([b"a"], headers=[[("h", b"x")]], timestamps_ms=7),
         build_batch([b"a" * 500], timestamps_ms=7, codec="gzip"),
-        build_batch([b"a"], timestamps_ms=7, producer=1, producer_epoch=0, base_sequence=0, transactional=True),
+        build_batch(
+            [b"a"], timestamps_ms=7, producer=1, producer_epoch=0, base_sequence=0, transactional=True
+        ),
     ],
 )
 def test_other_batches_are_left_to_the_general_decoder(other: bytearray) -> None:

@@ -173,7 +173,6 @@ class Appends:
         base, _ = await placed
         return Appended(base, len(values), latest)
 
-
     def values_now(self, topic: Topic, values: Sequence[bytes]) -> tuple[int, int | None] | None:
         """As `values` to partition 0, in the calling thread, without the event loop: see `Committer.append_now`."""
         stream, config = topic.streams[0], topic.config

@@ -1,4 +1,4 @@
-"""A gate between an event loop and other threads: what the loop owns may be used by whoever holds the gate.
+"""A gate between an event loop and other threads: the thread that holds it may use what the loop owns.
 
 The loop holds it while it runs callbacks and opens it while it waits for events. So a thread that holds the gate sees
 what a task sees between two awaits of another, and may call everything that does not wait.
@@ -82,7 +82,7 @@ class GatedLoop(asyncio.SelectorEventLoop):
             self._gate.leave_loop()
 
     def call_soon(
-        self, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         handle = super().call_soon(callback, *args, context=context)
         self._gate.scheduled()
@@ -92,7 +92,7 @@ class GatedLoop(asyncio.SelectorEventLoop):
         self,
         when: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)

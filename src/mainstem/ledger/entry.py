@@ -224,7 +224,9 @@ class Entry:
         return entry
 
 
-def encode_lone(row: Buffer, *, broker: int, broker_epoch: int, commit_id: int, time_ms: int, flags: int) -> bytes:
+def encode_lone(
+    row: Buffer, *, broker: int, broker_epoch: int, commit_id: int, time_ms: int, flags: int
+) -> bytes:
     """As `Entry.encode` of an entry whose only part is one slice, without record rows and digest.
 
     `row`: the packed SLICE row; `flags`: those of the row."""

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.entry import (
+    NO_RECORDS,
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
     SLICE_RESUMES,
     SLICE_TRACKED,
     SLICE_TRANSACTIONAL,
-    NO_RECORDS,
     Rows,
 )
 from mainstem.ledger.idempotency import IdempotencyKeys, key_number

@@ -32,7 +32,9 @@ class SystemClock:
 
     # As `monotonic`, but it also counts while the machine sleeps, where the system can tell.
     boottime: Callable[[], float] = staticmethod(
-        partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+        partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        if hasattr(time, "CLOCK_BOOTTIME")
+        else time.monotonic
     )
 
 

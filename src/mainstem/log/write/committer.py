@@ -5,12 +5,12 @@ large at high load. Writing never waits for a running sync. A group that fails t
 
 Who writes a group:
 
-| group                                        | written                      | synced                             |
-|----------------------------------------------|------------------------------|------------------------------------|
-| small, on a fast disk                        | on the loop (`_write_now`)   | by `Syncs.run`, on the sync thread |
-| of one command, while nothing else is in flight | on the loop               | on the loop, before it is applied  |
-| large, or the disk is slow                   | on the write thread (`_write_groups`) | with the write, or by `Syncs.run` |
-| one append of the embedded log               | in the caller's thread (`append_now`) | in the caller's thread    |
+| group                          | written                       | synced                             |
+|--------------------------------|-------------------------------|------------------------------------|
+| small, on a fast disk          | on the loop: `_write_now`     | by `Syncs.run`, on the sync thread |
+| one command, nothing in flight | on the loop: `_write_now`     | on the loop, before it is applied  |
+| large, or the disk is slow     | on the write thread: `_commit` | with the write, or by `Syncs.run` |
+| one append, embedded           | in the caller's thread: `append_now` | in the caller's thread      |
 
 The last one needs no event loop. Its caller keeps the loop from running meanwhile (client/gate.py).
 """
@@ -436,7 +436,7 @@ class Committer:
             self._work.set()
 
     def _writes_on(self, size: int, *, may_block: bool = False) -> bool:
-        """Whether a commit of so many bytes can be written at once, as a further one of the current object."""
+        """Whether a commit of `size` bytes can be written at once, into the current object."""
         return self._index.open_extents < OPEN_EXTENTS_MAX and self._port.writes_now(
             size, may_block=may_block
         )
@@ -456,7 +456,7 @@ class Committer:
             self._finished(group, began)
 
     def _failed(self, error: Exception, size: int) -> Exception:
-        """A commit of so many bytes was not written, or its outcome is unknown. Returns what its callers get."""
+        """A commit of `size` bytes was not written, or its outcome is unknown. Returns the error for its callers."""
         if isinstance(error, Stale):
             self.stale = True
         elif isinstance(error, (Unavailable, TooLarge)):
@@ -563,8 +563,9 @@ class Committer:
     def _commit_lone(
         self, row: Buffer, batches: Slice, waiter: Waiter | None, began: float, *, synced: bool
     ) -> tuple[int, int, int | None]:
-        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that. Returns the base offset,
-        an AppendCode, and the position if it is not shown before the log is synced past that."""
+        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that.
+
+        Returns the base offset, an AppendCode, and the position if readers see it only after a sync of that."""
         fields = SLICE_PACK.unpack(row)
         time_ms, commit_id, broker, epoch = self.now_ms(), self._commit_id, self._broker, self._epoch
         encoded = encode_lone(

@@ -126,8 +126,8 @@ class Delivery:
         base: int,
         code: int,
     ) -> bool:
-        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked. Without a waiter the caller
-        learns the outcome by itself.
+        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked. `waiter`: None if the
+        caller knows the outcome.
 
         Returns whether the outcome is final: not if it waits for a sync."""
         stream, count, length = fields[0], fields[1], fields[2]
@@ -160,9 +160,7 @@ class Delivery:
             waiter.set_result((base, False))
         return shown
 
-    def _after_sync(
-        self, position: int, ends: dict[int, int], waiter: Waiter | None, placed: Placed
-    ) -> None:
+    def _after_sync(self, position: int, ends: dict[int, int], waiter: Waiter | None, placed: Placed) -> None:
         answers = [] if waiter is None else [(waiter, placed)]
         self._syncs.after(position, PublishAppends(self._visibility, ends, answers))
 

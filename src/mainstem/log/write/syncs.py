@@ -33,7 +33,7 @@ class Syncs:
         self._commit_metrics = commit_metrics
         self._waiting: deque[tuple[int, WhenSynced]] = deque()
         self._wanted = asyncio.Event()
-        self.deferred = False  # whoever commits now syncs too, in its own thread
+        self.deferred = False  # the thread that commits now syncs too
 
     @property
     def waiting(self) -> bool:
@@ -54,7 +54,7 @@ class Syncs:
                 self._wanted.set()
 
     def publish(self) -> None:
-        """Run the actions of everything that is durable, whoever synced it."""
+        """Run the actions of everything that is durable."""
         self._run_actions(self._port.synced)
 
     def want(self) -> None:

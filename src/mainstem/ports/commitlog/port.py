@@ -91,8 +91,8 @@ class CommitLog(Protocol):
         ...
 
     def writes_now(self, size: int, *, may_block: bool = False) -> bool:
-        """Whether `append_now` takes a commit of about `size` bytes at once, and is likely to be fast, unless the caller
-        `may_block`."""
+        """Whether `append_now` takes a commit of about `size` bytes at once, and is likely to be fast. A caller that
+        `may_block` does not need the latter."""
         ...
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:

@@ -11,8 +11,8 @@
 | quarantine/                       | copies of bytes that recovery cut; never read again            |
 
 Three threads: one writes commits, one syncs, and one does the work that no caller waits for (seals, drops,
-checkpoints). A caller that needs neither of the first two writes and syncs in its own thread (`append_now`, `sync_now`):
-the event loop while that is fast (see `Shortcut`), and a user of the embedded log.
+checkpoints). `append_now` and `sync_now` run in the thread of their caller instead: the event loop calls them while
+that is fast (see `Shortcut`), and the embedded log calls them in the threads of its users.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
 SHORTCUT_SLOW_S = 0.001  # a slower write or sync there closes the shortcut …
-SHORTCUT_CLOSED_FACTOR = 20  # … for so many times as long: it blocks the loop for a twentieth of the time at most
+SHORTCUT_CLOSED_FACTOR = 20  # … for this many times as long: the loop is blocked 5 % of the time at most
 SHORTCUT_SYNC_S_MAX = 0.001  # syncs may run on the event loop while they take less on average
 _SYNC_WEIGHT = 1 / 8  # of the newest sync in the average
 
@@ -221,9 +221,7 @@ class LocalCommitLog:
 
     def writes_now(self, size: int, *, may_block: bool = False) -> bool:
         return (
-            self._write_lane.idle
-            and (may_block or self._shortcut.open(size))
-            and self._writer.has_room(size)
+            self._write_lane.idle and (may_block or self._shortcut.open(size)) and self._writer.has_room(size)
         )
 
     def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
