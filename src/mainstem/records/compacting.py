@@ -100,13 +100,15 @@ class StreamCompaction:
     stream: int
     base: int
     end: int  # records from here on stay, and remove nothing
+    before_ms: int | None = None  # from the first record of this time or later on, all records stay
     floor: int = 0  # records below it are deleted
     tombstones_end: int = 0  # tombstones below it have been kept long enough
     holes: Sequence[tuple[int, int]] = ()  # deleted and aborted records
     last: int = -1  # a batch that ends here stays, even if it is empty
     apart: bool = False  # its slices stay apart
     superseded: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # from `base` on
-    tombstones: int = 0  # kept
+    tombstones: int = 0  # kept, that can go later
+    unsure: bool = False  # some of its slices are damaged: older records of a tombstone's key may be in them
 
     def gone(self, offsets: Int64s) -> Bools:
         """A mask of the records that nobody can read."""
@@ -118,9 +120,13 @@ class StreamCompaction:
         return gone
 
     def add_to(self, keys: KeyIndex, slices: DecodedSlices) -> bool:
-        """Add the records that were never compacted. False: the index is full, and `end` is lower now."""
+        """Add the records that were never compacted. False: no later ones can be added, and `end` is lower now."""
         offsets = slices.fields[kernels.OFFSET]
         reach = min(self.end, self.base + COMPACTED_OFFSETS_MAX)
+        if self.before_ms is not None:
+            young = (slices.fields[kernels.TIMESTAMP] >= self.before_ms) & (offsets >= self.base)
+            if young.any():
+                reach = min(reach, int(offsets[young.argmax()]))
         if len(offsets):
             needed = min(int(offsets[-1]) + 1, reach) - self.base
             if needed > len(self.superseded):
@@ -144,7 +150,8 @@ class StreamCompaction:
         inside = (at >= 0) & (at < len(self.superseded))
         older[inside] |= self.superseded[at[inside]]
         tombstone = (slices.fields[kernels.VALUE_LENGTH] < 0) & (slices.fields[kernels.KEY_LENGTH] >= 0)
-        older |= tombstone & (offsets < self.tombstones_end)
+        if not self.unsure:
+            older |= tombstone & (offsets < self.tombstones_end)
         kept = ~(gone | older)
         self.tombstones += int((kept & tombstone & (offsets < self.end)).sum())
         return kept, int((older & ~gone).sum())
@@ -157,7 +164,7 @@ class CompactedSlices(NamedTuple):
 
 @dataclass(slots=True)
 class DecodedSlices:
-    """Slices of one stream, and the positions of their records. Slices that cannot be decoded are `opaque`."""
+    """Slices of one stream, and the positions of their records. Slices that are not whole batches are `opaque`."""
 
     stored: memoryview
     data: Bytes  # what the positions refer to
@@ -168,10 +175,10 @@ class DecodedSlices:
 
     @property
     def compressed(self) -> bool:
-        return bool(self.places[:, kernel.CODEC].any())
+        return bool((self.places[:, kernel.CODEC] * (1 - self.places[:, kernel.OPAQUE])).any())
 
     def rewritten(self, kept: Bools, last: int) -> CompactedSlices:
-        """The batches without the records that are not kept. Must not have opaque slices."""
+        """The batches without the records that are not kept, but without opaque slices."""
         if self.compressed:
             return self._recompressed(kept, last)
         out = np.empty(
@@ -205,7 +212,7 @@ class DecodedSlices:
             rows = slice(record, record + count)
             record += count
             left = int(some.sum())
-            if not left and base + offsets != last and not place[kernel.CONTROL]:
+            if not left and base + offsets != last and not place[kernel.OPAQUE]:
                 continue
             begin, time = len(out), batch[kernels.FIXED_TIMESTAMP]
             position = place[kernel.POSITION]
@@ -259,32 +266,28 @@ def decode_slices(stored: memoryview, starts: Int64s, lengths: Int64s, bases: In
             if status == 0:
                 return DecodedSlices(stored, data, fields, batches, places, opaque)
             faulty = at
-        # A slice with a batch that cannot be decoded stays as it is.
-        which = places[faulty, kernel.SLICE]
-        opaque[which] = True
-        rest = places[:, kernel.SLICE] != which
-        batches, places = batches[rest].copy(), places[rest].copy()
+        places[faulty, kernel.OPAQUE] = 1  # nobody can decode its records: it stays as it is
 
 
 def _lay_out(stored: memoryview, batches: Int64s, places: Int64s) -> tuple[Bytes, int | None]:
     """The bytes that hold the records of batches, whose rows are set to them; or the batch that cannot be decoded."""
     batches[:, kernels.SECTION_START] = places[:, kernel.POSITION] + HEADER_BYTES
     batches[:, kernels.SECTION_END] = places[:, kernel.BATCH_END]
-    batches[places[:, kernel.CONTROL] != 0, kernels.COUNT] = 0
+    opaque = places[:, kernel.OPAQUE] != 0
+    batches[opaque, kernels.COUNT] = 0
     sizes = places[:, kernel.BATCH_END] - places[:, kernel.POSITION] - HEADER_BYTES
     plain = places[:, kernel.CODEC] == 0
     short = np.flatnonzero(plain & (batches[:, kernels.COUNT] * RECORD_BYTES_MIN > sizes))
     if len(short):
         return b"", int(short[0])
-    control = places[:, kernel.CONTROL] != 0
-    batches[control, kernels.SECTION_END] = batches[control, kernels.SECTION_START]
-    if plain.all():
+    batches[opaque, kernels.SECTION_END] = batches[opaque, kernels.SECTION_START]
+    if (plain | opaque).all():
         return stored, None
     sections: list[Bytes] = []
     at = 0
-    for row, (position, end, codec, marker, _) in enumerate(places.tolist()):
+    for row, (position, end, codec, skipped, _) in enumerate(places.tolist()):
         section: Bytes = stored[position + HEADER_BYTES : end]
-        if marker:
+        if skipped:
             section = b""
         elif codec:
             try:

@@ -47,7 +47,7 @@ Flags = Any  # a 1-D boolean array
 SLOT_WORDS = 3
 
 # Columns of the batch places: where a stored batch is, beside its row in the batch table (kernels.py).
-POSITION, BATCH_END, CODEC, CONTROL, SLICE = range(5)
+POSITION, BATCH_END, CODEC, OPAQUE, SLICE = range(5)  # OPAQUE: 1 if it stays as it is
 PLACE_FIELDS = 5
 
 # Columns of the written batches.
@@ -236,7 +236,7 @@ def list_batches(
             places[row, POSITION] = at
             places[row, BATCH_END] = end
             places[row, CODEC] = attributes & 0x07
-            places[row, CONTROL] = attributes & 0x20
+            places[row, OPAQUE] = (attributes & 0x20) >> 5
             places[row, SLICE] = slice
             row += 1
             base += last_delta + 1
@@ -280,7 +280,7 @@ def write_kept(
         length = int(places[batch, BATCH_END]) - start
         ends_last = base + offsets == last_offset
         changed = left < count
-        if left == 0 and not ends_last and not places[batch, CONTROL]:
+        if left == 0 and not ends_last and not places[batch, OPAQUE]:
             record += count
             continue
         time = int(batches[batch, FIXED_TIMESTAMP])

@@ -140,6 +140,8 @@ class Compactor:
             return False
         keys = KeyIndex(self._key_index_bytes)
         taken = [stream for stream in streams if await self._add_keys(stream, keys)]
+        if not taken:
+            return False
         targets = {stream.stream: stream for stream in taken}
         removed = self.counts.removed_records
         for made in list(self._ledger.repacked.rounds):
@@ -159,22 +161,31 @@ class Compactor:
             topic = self._ledger.topics.of_stream(stream.stream)
             if topic is not None:
                 forget = max(0, now - topic.config.delete_retention_ms)
-                done.append(CompactedStream(stream.stream, stream.end, stream.tombstones, forget))
+                done.append(
+                    CompactedStream(
+                        stream.stream, stream.end, 0 if stream.unsure else stream.tombstones, forget
+                    )
+                )
         await self._host.propose(FinishCompaction(now, tuple(done)))
 
     # The first pass
 
     async def _add_keys(self, stream: StreamCompaction, keys: KeyIndex) -> bool:
         """Enter what was never compacted of a stream. False if nothing of it has room."""
-        room, base = True, stream.end
+        async for block in self._dirty_blocks(stream):
+            if not await asyncio.to_thread(_add_block, stream, keys, block):
+                break
+        return stream.end > stream.base or self.planner.tombstones_are_due(stream.stream)
+
+    async def _dirty_blocks(self, stream: StreamCompaction) -> AsyncIterator[_Block]:
         for made in self._ledger.repacked.rounds:
             for span in self.planner.spans(made, stream.stream):
-                if room and span.end > stream.base and span.base < stream.end:
+                if span.end > stream.base and span.base < stream.end:
                     index = await self._io.read_index(span.number)
-                    rows = index.rows_of(stream.stream, stream.base, stream.end)
-                    async for block in self._blocks(span.number, rows):
-                        room = room and await asyncio.to_thread(_add_block, stream, keys, block)
-        return stream.end > stream.base or (base == stream.base and stream.tombstones_end > 0)
+                    async for block in self._blocks(
+                        span.number, index.rows_of(stream.stream, stream.base, stream.end)
+                    ):
+                        yield block
 
     async def _blocks(self, number: int, rows: Rows) -> AsyncIterator[_Block]:
         """Extents of a file with their bytes, a few at a time, in order."""
@@ -488,6 +499,7 @@ def _rewrite_block(
     pieces: list[_Piece] = []
     read = dropped = removed = 0
     for one in _decoded(block, 0, len(block.rows)):
+        stream.unsure |= bool(one.raw.any())
         kept, superseded = stream.keep(keys, one.slices)
         read += len(kept)
         removed += superseded

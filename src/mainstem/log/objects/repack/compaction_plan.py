@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import ABORTED, DELETED
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import RepackRound
@@ -172,12 +171,14 @@ class CompactionPlanner:
             if one.end > base and one.base < end
         )
         due = dirty > 0 and (found.ratio >= config.min_cleanable_dirty_ratio or overdue)
-        return found._replace(due=due or self._tombstones_are_due(stream, config, now))
+        return found._replace(due=due or self.tombstones_are_due(stream))
 
-    def _tombstones_are_due(self, stream: int, config: TopicConfig, now: int) -> bool:
-        state = self._ledger.compactions.get(stream)
-        waited = bool(state.times) and state.times[-1].time_ms < now - config.delete_retention_ms
-        return state.tombstones > 0 and waited and self._may_drop_tombstones(stream)
+    def tombstones_are_due(self, stream: int) -> bool:
+        """Whether all tombstones that compaction kept were kept long enough."""
+        state, topic = self._ledger.compactions.get(stream), self._ledger.topics.of_stream(stream)
+        if topic is None or not state.tombstones or not state.times or not self._may_drop_tombstones(stream):
+            return False
+        return state.times[-1].time_ms < self._clock.now_ms() - topic.config.delete_retention_ms
 
     def _may_drop_tombstones(self, stream: int) -> bool:
         """Whether no older record of their keys can be anywhere but in the log's own bytes of this stream."""
@@ -186,13 +187,13 @@ class CompactionPlanner:
     async def _old_enough(
         self, stream: int, spans: list[RoundSpan], base: int, end: int, before_ms: int
     ) -> int:
-        """The offset, up to `end`, below which every record is older than `before_ms`."""
+        """The end of the first extent with a record of `before_ms` or later; `end` if there is none."""
         for one in spans:
             if one.end > base and one.max_timestamp >= before_ms:
                 rows = (await self._read_index(one.number)).rows_of(stream, base, end)
                 young = np.flatnonzero(rows["max_timestamp"] >= before_ms)
                 if len(young):
-                    return min(end, int(rows["base"][young[0]]))
+                    return min(end, int(rows["base"][young[0]] + rows["count"][young[0]]))
         return end
 
     def compactions(self, dirty: list[DirtyStream]) -> list[StreamCompaction]:
@@ -207,12 +208,14 @@ class CompactionPlanner:
         if topic is not None and self._may_drop_tombstones(stream):
             before_ms = self._clock.now_ms() - topic.config.delete_retention_ms
             tombstones_end = ledger.compactions.expired_tombstones_end(stream, before_ms)
+        lag_ms = 0 if topic is None else topic.config.min_compaction_lag_ms
         floor = ledger.streams.start(stream)
         holes = ledger.streams.holes(stream).overlapping(floor, one.end)
         return StreamCompaction(
             stream,
             one.base,
             one.end,
+            before_ms=self._clock.now_ms() - lag_ms if lag_ms else None,
             floor=floor,
             tombstones_end=tombstones_end,
             holes=[(first, last) for first, last, reason in holes if reason in (DELETED, ABORTED)],
