@@ -27,6 +27,7 @@ KEY_INDEX_BYTES = 96 * limits.MIB  # of an index of keys: four million of them
 KEY_INDEX_SLOTS_MIN = 1 << 14
 COMPACTED_OFFSETS_MAX = 64 * limits.MIB  # never compacted, of one stream, that one compaction looks at
 DECODED_AT_ONCE_BYTES = 64 * limits.MIB  # decompressed records, unless a single slice has more
+UNDECODABLE_BATCHES_MAX = 64  # in slices that are decoded together; slices with more stay as they are
 _LOAD_MAX = 0.8  # share of used slots
 
 Int64s = npt.NDArray[np.int64]
@@ -80,9 +81,33 @@ class KeyIndex:
                 return None
             if slots >= self._slots_max:
                 return int(fields[kernels.OFFSET, row])
-            larger = self._empty(2 * slots)
-            compiled(kernel.rehash)(self._table, larger)
-            self._table = larger
+            self._grow()
+
+    def keep_last(self, data: Bytes, fields: Int64s, wanted: Bools, stream: int, kept: Bools) -> None:
+        """Add wanted records of a stream, earlier ones than before. Unmarks those in `kept` that have a newer one."""
+        row = fields.shape[1]
+        while row:
+            slots = len(self._table) // kernel.SLOT_WORDS
+            row, self._used = compiled(kernel.keep_last)(
+                octets(data),
+                fields,
+                wanted,
+                row,
+                np.uint64(stream),
+                self._seeds,
+                self._table,
+                self._used,
+                int(slots * _LOAD_MAX),
+                slots < self._slots_max,
+                kept,
+            )
+            if row:
+                self._grow()
+
+    def _grow(self) -> None:
+        larger = self._empty(2 * len(self._table) // kernel.SLOT_WORDS)
+        compiled(kernel.rehash)(self._table, larger)
+        self._table = larger
 
     def older(self, data: Bytes, fields: Int64s, stream: int, end: int) -> Bools:
         """A mask of the records below the offset `end` that have a newer one in the index."""
@@ -155,6 +180,14 @@ class StreamCompaction:
         kept = ~(gone | older)
         self.tombstones += int((kept & tombstone & (offsets < self.end)).sum())
         return kept, int((older & ~gone).sum())
+
+    def keep_last(self, keys: KeyIndex, slices: DecodedSlices) -> tuple[Bools, int]:
+        """As `keep`, of slices that come before those of earlier calls: whatever has a newer one in these goes."""
+        offsets = slices.fields[kernels.OFFSET]
+        gone = self.gone(offsets)
+        kept = ~gone
+        keys.keep_last(slices.data, slices.fields, kept & (offsets < self.end), self.stream, kept)
+        return kept, int((~kept & ~gone).sum())
 
 
 class CompactedSlices(NamedTuple):
@@ -255,7 +288,7 @@ def decode_slices(stored: memoryview, starts: Int64s, lengths: Int64s, bases: In
     source = octets(stored)
     count = compiled(kernel.list_batches)(source, starts, lengths, bases, batches, places, opaque)
     batches, places = batches[:count].copy(), places[:count].copy()
-    while True:
+    for _ in range(UNDECODABLE_BATCHES_MAX):
         data, faulty = _lay_out(stored, batches, places)
         if faulty is None:
             records = int(batches[:, kernels.COUNT].sum())
@@ -267,6 +300,8 @@ def decode_slices(stored: memoryview, starts: Int64s, lengths: Int64s, bases: In
                 return DecodedSlices(stored, data, fields, batches, places, opaque)
             faulty = at
         places[faulty, kernel.OPAQUE] = 1  # nobody can decode its records: it stays as it is
+    nothing = np.empty((kernels.RECORD_FIELDS, 0), np.int64)
+    return DecodedSlices(stored, stored, nothing, batches[:0], places[:0], np.ones(len(starts), np.bool_))
 
 
 def _lay_out(stored: memoryview, batches: Int64s, places: Int64s) -> tuple[Bytes, int | None]:

@@ -170,6 +170,42 @@ def add_newest(
     return index.shape[1], used
 
 
+def keep_last(
+    data: Octets,
+    index: Table,
+    wanted: Flags,
+    row: int,
+    stream: Any,
+    seeds: Words,
+    table: Words,
+    used: int,
+    used_max: int,
+    grows: bool,
+    kept: Flags,
+) -> tuple[int, int]:
+    """From the last record to the first: unmark the wanted ones that have a newer one in the table, enter the others. A
+    full table that does not grow takes no more keys.
+
+    Returns the number of rows left if the table has to grow, and the slots used."""
+    mask = len(table) // SLOT_WORDS - 1
+    for record in range(row - 1, -1, -1):
+        length = int(index[KEY_LENGTH, record])
+        if length < 0 or not wanted[record]:
+            continue
+        low, high = hash_key(data, int(index[KEY_AT, record]), length, stream, seeds[0], seeds[1])
+        at = find_slot(table, mask, low, high)
+        if table[at + 2] != _NONE:
+            kept[record] = False
+        elif used < used_max:
+            used += 1
+            table[at] = low
+            table[at + 1] = high
+            table[at + 2] = np.uint64(int(index[OFFSET, record]) + 1)
+        elif grows:
+            return record + 1, used
+    return 0, used
+
+
 def rehash(table: Words, larger: Words) -> None:
     """Enter the slots of a table into a larger one."""
     mask = len(larger) // SLOT_WORDS - 1

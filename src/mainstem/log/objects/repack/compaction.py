@@ -19,10 +19,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from mainstem import events
-from mainstem.errors import MainstemError, StalePlan, TooLarge
+from mainstem.errors import MainstemError, StalePlan
 from mainstem.ledger.compactions import CompactedStream, FinishCompaction
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import PublishRepack, RepackedFile, RepackRound
@@ -30,31 +29,34 @@ from mainstem.log.host import LogHost
 from mainstem.log.objects.repack import layout
 from mainstem.log.objects.repack.compaction_plan import CompactionPlanner
 from mainstem.log.objects.repack.copying import (
-    REPACK_READ_BYTES,
-    REPACK_READ_GAP_BYTES,
-    REPACKED_EXTENT_BYTES,
     REPACKED_FILE_EXTENTS_MAX,
     CopiedFile,
 )
 from mainstem.log.objects.repack.layout import Origin
 from mainstem.log.objects.repack.liveness import Liveness, liveness
 from mainstem.log.objects.repack.plan import StreamEnds
+from mainstem.log.objects.repack.rewriting import (
+    SliceBlock,
+    SlicePiece,
+    decoded,
+    extents,
+    in_order,
+    raw_piece,
+    read_blocks,
+    rows_to_compact,
+)
+from mainstem.log.objects.repack.shrinking import ShrunkObjects, shrink
 from mainstem.log.read.extents import EXTENT, Rows, SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.metrics import Metric
 from mainstem.metrics import one as metric
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.records import compaction_kernels as kernel
 from mainstem.records.compacting import (
     KEY_INDEX_BYTES,
-    CompactedSlices,
-    DecodedSlices,
     KeyIndex,
     StreamCompaction,
-    decode_slices,
 )
-from mainstem.records.slices import coalesce, is_intact
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -84,25 +86,9 @@ class CompactionCounts:
     removed_bytes: int = 0
 
 
-class _Block(NamedTuple):
-    """Consecutive extents of a file, and the bytes that hold them."""
-
-    rows: Rows
-    data: memoryview
-    start: int  # of the bytes, in the file
-    damaged: Bools
-
-
-class _Piece(NamedTuple):
-    """Extents in the order of stream and base, and their bytes; starts count from the bytes."""
-
-    rows: Rows
-    data: Buffer
-
-
 @dataclass(slots=True)
 class _RewrittenFile:
-    pieces: list[_Piece] = field(default_factory=list)  # of the streams that are compacted
+    pieces: list[SlicePiece] = field(default_factory=list)  # of the streams that are compacted
     removed: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # stream → base, end, live records
     changed: bool = False
 
@@ -168,6 +154,20 @@ class Compactor:
                 )
         await self._host.propose(FinishCompaction(now, tuple(done)))
 
+    async def shrink(self, indexes: Sequence[SealedExtents]) -> ShrunkObjects | None:
+        """Leave out superseded records of the log's own objects before they are copied. None if none is due."""
+        streams = self.planner.early(indexes)
+        if not streams:
+            return None
+        shrunk = await shrink(indexes, streams, self._io.read, KeyIndex(self._key_index_bytes))
+        self.counts.read_records += shrunk.read_records
+        return shrunk
+
+    def shrunk(self, objects: ShrunkObjects) -> None:
+        """The objects were repacked."""
+        self.counts.removed_records += sum(count for *_, count in objects.removed)
+        self.counts.removed_bytes += objects.removed_bytes
+
     # The first pass
 
     async def _add_keys(self, stream: StreamCompaction, keys: KeyIndex) -> bool:
@@ -177,27 +177,15 @@ class Compactor:
                 break
         return stream.end > stream.base or self.planner.tombstones_are_due(stream.stream)
 
-    async def _dirty_blocks(self, stream: StreamCompaction) -> AsyncIterator[_Block]:
+    async def _dirty_blocks(self, stream: StreamCompaction) -> AsyncIterator[SliceBlock]:
         for made in self._ledger.repacked.rounds:
             for span in self.planner.spans(made, stream.stream):
                 if span.end > stream.base and span.base < stream.end:
                     index = await self._io.read_index(span.number)
-                    async for block in self._blocks(
-                        span.number, index.rows_of(stream.stream, stream.base, stream.end)
+                    async for block in read_blocks(
+                        self._io.read, span.number, index.rows_of(stream.stream, stream.base, stream.end)
                     ):
                         yield block
-
-    async def _blocks(self, number: int, rows: Rows) -> AsyncIterator[_Block]:
-        """Extents of a file with their bytes, a few at a time, in order."""
-        places = list(zip(rows["start"].tolist(), rows["length"].tolist(), strict=True))
-        for run in coalesce(places, REPACK_READ_GAP_BYTES, REPACK_READ_BYTES):
-            some = rows[run.first : run.last]
-            for again in (False, True):  # the second read tells damage in transit from damage in storage
-                data = memoryview(await self._io.read(number, run.start, run.length, again))
-                damaged = await asyncio.to_thread(_damaged, some, data, run.start)
-                if not damaged.any():
-                    break
-            yield _Block(some, data, run.start, damaged)
 
     # The second pass
 
@@ -285,8 +273,8 @@ class Compactor:
         needed = live.needed(index.rows)
         for number_of_stream in sorted(targets):
             stream = targets[number_of_stream]
-            rows = index.rows[_rows_to_compact(index, stream, needed)]
-            async for block in self._blocks(number, rows):
+            rows = index.rows[rows_to_compact(index, stream, needed)]
+            async for block in read_blocks(self._io.read, number, rows):
                 pieces, count = await asyncio.to_thread(_rewrite_block, stream, keys, block)
                 self.counts.read_records += count.read
                 found.pieces += pieces
@@ -304,24 +292,24 @@ class Compactor:
         live: Liveness,
         targets: dict[int, StreamCompaction],
         rewritten: _RewrittenFile,
-    ) -> AsyncIterator[_Piece]:
+    ) -> AsyncIterator[SlicePiece]:
         """All that stays of a file, in order: other extents as they are."""
         needed = live.needed(index.rows)
         others = needed.copy()
         for stream in targets.values():
-            others[_rows_to_compact(index, stream, needed)] = False
+            others[rows_to_compact(index, stream, needed)] = False
         rest = index.rows[others]
         waiting = sorted(
             (piece for piece in rewritten.pieces if len(piece.rows)), key=lambda piece: _place(piece.rows[0])
         )
         for some in _between(rest, waiting):
-            if isinstance(some, _Piece):
+            if isinstance(some, SlicePiece):
                 yield some
                 continue
-            async for block in self._blocks(number, some):
+            async for block in read_blocks(self._io.read, number, some):
                 rows = block.rows.copy()
                 rows["start"] -= block.start
-                yield _Piece(rows, block.data)
+                yield SlicePiece(rows, block.data)
 
     def metrics(self) -> list[Metric]:
         counts, dirty = self.counts, self.planner.dirty
@@ -368,7 +356,7 @@ class _FileRun:
         self._origin = origin
         self._file_bytes = file_bytes
         self._spans: list[Rows] = []
-        self._pieces: list[_Piece] = []
+        self._pieces: list[SlicePiece] = []
         self._size = self._extents = 0
         self._listed = 0  # streams below are listed in earlier files
 
@@ -376,7 +364,7 @@ class _FileRun:
         """Also stand for this file."""
         self._spans.append(index.spans)
 
-    def add(self, piece: _Piece) -> list[CopiedFile]:
+    def add(self, piece: SlicePiece) -> list[CopiedFile]:
         """Returns a file that is full now."""
         full: list[CopiedFile] = []
         too_many = self._extents + len(piece.rows) > REPACKED_FILE_EXTENTS_MAX
@@ -433,15 +421,7 @@ def _ends(spans: Sequence[Rows]) -> StreamEnds:
     return StreamEnds(streams, ends)
 
 
-def _rows_to_compact(index: SealedExtents, stream: StreamCompaction, needed: Bools) -> Int64s:
-    """Which rows of a file hold records of a stream that may be superseded."""
-    low, high = np.searchsorted(index.rows["stream"], (stream.stream, stream.stream + 1))
-    inside = needed[low:high] & (index.rows["base"][low:high] < stream.end)
-    found: Int64s = low + np.flatnonzero(inside)
-    return found
-
-
-def _between(rest: Rows, pieces: Sequence[_Piece]) -> Iterator[Rows | _Piece]:
+def _between(rest: Rows, pieces: Sequence[SlicePiece]) -> Iterator[Rows | SlicePiece]:
     """Extents and pieces, both sorted, in one order."""
     at = 0
     for piece in pieces:
@@ -456,111 +436,26 @@ def _between(rest: Rows, pieces: Sequence[_Piece]) -> Iterator[Rows | _Piece]:
         yield rest[at:]
 
 
-def _damaged(rows: Rows, data: memoryview, start: int) -> Bools:
-    columns = (rows["start"].tolist(), rows["length"].tolist(), rows["crc"].tolist())
-    return np.array(
-        [
-            not is_intact(data[begin - start : begin - start + length], length, crc)
-            for begin, length, crc in zip(*columns, strict=True)
-        ],
-        np.bool_,
-    )
-
-
-class _DecodedRows(NamedTuple):
-    rows: Rows
-    raw: Bools  # which rows stay as they are
-    slices: DecodedSlices
-
-
-def _decoded(block: _Block, low: int, high: int) -> Iterator[_DecodedRows]:
-    """The extents of a block, decoded a few at a time."""
-    rows, raw = block.rows[low:high], block.damaged[low:high].copy()
-    whole = np.flatnonzero(~raw)
-    starts, lengths, bases = (rows[name][whole].astype(np.int64) for name in ("start", "length", "base"))
-    try:
-        slices = decode_slices(block.data, starts - block.start, lengths, bases)
-    except TooLarge:
-        middle = (low + high) // 2
-        yield from _decoded(block, low, middle)
-        yield from _decoded(block, middle, high)
-        return
-    raw[whole[slices.opaque]] = True
-    yield _DecodedRows(rows, raw, slices)
-
-
-def _add_block(stream: StreamCompaction, keys: KeyIndex, block: _Block) -> bool:
-    return all(stream.add_to(keys, one.slices) for one in _decoded(block, 0, len(block.rows)))
+def _add_block(stream: StreamCompaction, keys: KeyIndex, block: SliceBlock) -> bool:
+    return all(stream.add_to(keys, one.slices) for one in decoded(block, 0, len(block.rows)))
 
 
 def _rewrite_block(
-    stream: StreamCompaction, keys: KeyIndex, block: _Block
-) -> tuple[list[_Piece], _RewriteCounts]:
-    pieces: list[_Piece] = []
+    stream: StreamCompaction, keys: KeyIndex, block: SliceBlock
+) -> tuple[list[SlicePiece], _RewriteCounts]:
+    pieces: list[SlicePiece] = []
     read = dropped = removed = 0
-    for one in _decoded(block, 0, len(block.rows)):
+    for one in decoded(block, 0, len(block.rows)):
         stream.unsure |= bool(one.raw.any())
         kept, superseded = stream.keep(keys, one.slices)
         read += len(kept)
         removed += superseded
         if kept.all():
-            pieces.append(_raw(block, one.rows))
+            pieces.append(raw_piece(block, one.rows))
             continue
         dropped += len(kept) - int(kept.sum())
         written = one.slices.rewritten(kept, stream.last)
-        pieces.append(_Piece(_extents(stream, written), written.data))
+        pieces.append(SlicePiece(extents(stream, written), written.data))
         # In between come the extents that stay as they are, each on its own, in the order of offsets.
-        pieces += [_raw(block, one.rows[at : at + 1]) for at in np.flatnonzero(one.raw).tolist()]
-    return _in_order(pieces), _RewriteCounts(read, dropped, removed)
-
-
-def _in_order(pieces: list[_Piece]) -> list[_Piece]:
-    """Pieces that overlap in offsets become one."""
-    pieces = [piece for piece in pieces if len(piece.rows)]
-    bases = [int(piece.rows["base"][0]) for piece in pieces]
-    lasts = [int(piece.rows["base"][-1]) for piece in pieces]
-    if all(last < base for last, base in zip(lasts, bases[1:], strict=False)):
-        return pieces
-    at, placed = 0, []
-    for piece in pieces:
-        moved = piece.rows.copy()
-        moved["start"] += at
-        placed.append(moved)
-        at += len(piece.data)
-    rows = np.concatenate(placed)
-    return [_Piece(rows[np.argsort(rows["base"])], b"".join(piece.data for piece in pieces))]
-
-
-def _raw(block: _Block, rows: Rows) -> _Piece:
-    start, end = int(rows["start"][0]), int(rows["start"][-1]) + int(rows["length"][-1])
-    moved = rows.copy()
-    moved["start"] -= start
-    return _Piece(moved, block.data[start - block.start : end - block.start])
-
-
-def _extents(stream: StreamCompaction, written: CompactedSlices) -> Rows:
-    """The extents of batches: an extent has no gaps between batches, and is small or a single batch."""
-    batches = written.batches
-    if not len(batches):
-        return np.empty(0, EXTENT)
-    starts, stops = batches[:, kernel.OUT_START], batches[:, kernel.OUT_END]
-    bases = batches[:, kernel.OUT_BASE]
-    ends = bases + batches[:, kernel.OUT_OFFSETS]
-    apart = (ends[:-1] != bases[1:]) | (np.diff(starts // REPACKED_EXTENT_BYTES) > 0)
-    if stream.apart:
-        apart |= np.diff(batches[:, kernel.OUT_SLICE]) > 0
-    firsts = np.concatenate(([0], np.flatnonzero(apart) + 1))
-    lasts = np.append(firsts[1:], len(batches)) - 1
-    rows = np.zeros(len(firsts), EXTENT)
-    rows["stream"] = stream.stream
-    rows["base"] = bases[firsts]
-    rows["count"] = ends[lasts] - bases[firsts]
-    rows["start"] = starts[firsts]
-    rows["length"] = stops[lasts] - starts[firsts]
-    rows["max_timestamp"] = np.maximum.reduceat(batches[:, kernel.OUT_TIME], firsts)
-    data = memoryview(written.data)
-    rows["crc"] = [
-        crc32c(data[start:stop])
-        for start, stop in zip(starts[firsts].tolist(), stops[lasts].tolist(), strict=True)
-    ]
-    return rows
+        pieces += [raw_piece(block, one.rows[at : at + 1]) for at in np.flatnonzero(one.raw).tolist()]
+    return in_order(pieces), _RewriteCounts(read, dropped, removed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -81,6 +81,7 @@ class CompactionPlanner:
         self._rounds: dict[int, _SeenRound] = {}  # by the number of their first file
         self._since: dict[int, tuple[int, int]] = {}  # stream → its first offset out of repacks, and its time
         self.dirty: list[DirtyStream] = []  # by the last look
+        self._early: list[int] = []  # streams whose share of the log's own objects is due
         self._sealed_bytes = 0
 
     def streams(self) -> list[int]:
@@ -230,12 +231,13 @@ class CompactionPlanner:
         records that are due for compaction."""
         streams = self.streams()
         if not streams:
-            self._sealed_bytes = 0
+            self._sealed_bytes, self._early = 0, []
             return False, False
         held = self._unrepacked(np.array(streams))
         self._sealed_bytes = sum(one.sealed_bytes for one in held.values())
         repacked = {one.stream: one for one in self.dirty}
         now, early, roll = self._clock.now_ms(), False, False
+        self._early = []
         for stream, one in held.items():
             topic = self._ledger.topics.of_stream(stream)
             if topic is None:
@@ -250,9 +252,30 @@ class CompactionPlanner:
             dirty = one.sealed_bytes + (0 if known is None else known.dirty_bytes)
             ratio = dirty / max(1, dirty + (0 if known is None else known.clean_bytes))
             much = one.sealed_bytes >= COMPACTION_BACKLOG_BYTES and ratio >= config.min_cleanable_dirty_ratio
+            if one.sealed_bytes and (
+                ratio >= config.min_cleanable_dirty_ratio or age >= config.max_compaction_lag_ms
+            ):
+                self._early.append(stream)
             early |= one.sealed_bytes > 0 and (old or full or much)
             roll |= one.open_bytes > 0 and (old or full)
         return early, roll
+
+    def early(self, indexes: Sequence[SealedExtents]) -> list[StreamCompaction]:
+        """What to remove of these objects while they are repacked."""
+        ledger, found = self._ledger, []
+        for stream in self._early[:COMPACTION_STREAMS_MAX]:
+            topic, spans = ledger.topics.of_stream(stream), [one.span(stream) for one in indexes]
+            there = [one for one in spans if one is not None]
+            if topic is None or not there:
+                continue
+            base, end = there[0].base, min(there[-1].end, ledger.streams.stable_end(stream))
+            before_ms = self._clock.now_ms() - topic.config.min_compaction_lag_ms
+            young = topic.config.min_compaction_lag_ms and any(
+                one.max_timestamp >= before_ms for one in there
+            )
+            if not young and not ledger.aliases.reaching(stream, base, end):
+                found.append(self._compaction(DirtyStream(stream, base, end, 0, 0, due=True)))
+        return found
 
     def _unrepacked(self, streams: Int64s) -> dict[int, _Unrepacked]:
         found: dict[int, _Unrepacked] = {}

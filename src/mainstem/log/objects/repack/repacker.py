@@ -29,7 +29,7 @@ from mainstem.ledger.streams import MarkLost
 from mainstem.log.host import LogHost
 from mainstem.log.objects.repack.compaction import Compactor
 from mainstem.log.objects.repack.compaction_plan import COMPACTION_BACKLOG_BYTES_MAX
-from mainstem.log.objects.repack.copying import CopiedFile, copied_files
+from mainstem.log.objects.repack.copying import CopiedFile, Read, copied_files
 from mainstem.log.objects.repack.files import RepackedFiles
 from mainstem.log.objects.repack.layout import Origin
 from mainstem.log.objects.repack.liveness import dead_bytes, liveness
@@ -44,6 +44,7 @@ from mainstem.log.objects.repack.plan import (
     plan_rounds,
     waiting,
 )
+from mainstem.log.objects.repack.shrinking import RemovedRange, ShrunkObjects
 from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.metrics import Metric, one
@@ -176,11 +177,12 @@ class Repacker:
         while True:
             try:
                 if self._host.maintains():
+                    cleaned_at = self._clock.monotonic()
                     while await self.step():
-                        pass
-                    await self.clean()
-                    if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
-                        await self._host.collect()
+                        if self._clock.monotonic() - cleaned_at >= REPACK_EVERY_S:
+                            cleaned_at = self._clock.monotonic()
+                            await self._drop_replaced()
+                    await self._drop_replaced()
             except Closed:
                 return
             except (MainstemError, OSError) as error:
@@ -191,6 +193,11 @@ class Repacker:
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def _drop_replaced(self) -> None:
+        await self.clean()
+        if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
+            await self._host.collect()
 
     async def step(self) -> bool:
         """Do the most urgent work. False if there is none."""
@@ -282,11 +289,16 @@ class Repacker:
     async def _execute(self, plan: RepackPlan) -> None:
         self._paced_from = self._clock.monotonic()
         indexes = [await self.read_index(number) for number in plan.numbers]
-        live = await liveness(self._ledger, indexes)
+        read: Read = self.read
+        shrunk: ShrunkObjects | None = None
         if plan.sources:
             ends = await ends_of_rounds(self._ledger, indexes)
         else:
             ends = await ends_of_log_objects(self._ledger, self._index, plan)
+            shrunk = await self.compactor.shrink(indexes)
+            if shrunk is not None:
+                indexes, read = shrunk.indexes, shrunk.reading(self.read)
+        live = await liveness(self._ledger, indexes)
         identity = int.from_bytes(self._port.identity[:8], "little")
         files: list[RepackedFile] = []
         try:
@@ -294,7 +306,7 @@ class Repacker:
                 indexes,
                 live,
                 ends,
-                self.read,
+                read,
                 Origin(identity, plan.first, plan.end),
                 file_bytes=self._options.file_bytes,
             ):
@@ -305,7 +317,8 @@ class Repacker:
             with contextlib.suppress(MainstemError, OSError):
                 await self.drop_files(files)
             raise
-        await self._publish(plan, files)
+        if await self._publish(plan, files, () if shrunk is None else shrunk.removed) and shrunk is not None:
+            self.compactor.shrunk(shrunk)
 
     async def store_file(self, first: int, end: int, copied: CopiedFile) -> RepackedFile:
         """Store a file of a round that replaces the log's objects [first, end)."""
@@ -325,19 +338,22 @@ class Repacker:
                 _log.error("records lost", stream=stream, start=base, end=end)
                 await self._host.propose(MarkLost(stream, base, end))
 
-    async def _publish(self, plan: RepackPlan, files: Sequence[RepackedFile]) -> None:
-        command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files))
+    async def _publish(
+        self, plan: RepackPlan, files: Sequence[RepackedFile], removed: tuple[RemovedRange, ...]
+    ) -> bool:
+        command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files), removed)
         try:
             published = await self._host.propose(command)
         except StalePlan as stale:
             _log.info("repack discarded", reason=str(stale))
             await self.drop_files(files)
-            return
+            return False
         if isinstance(published, Repacked):
             self.counts.rounds += 1
             _log.info(
                 "repacked", objects=len(plan.numbers), files=len(files), bytes=sum(f.bytes for f in files)
             )
+        return True
 
     async def drop_files(self, files: Sequence[RepackedFile]) -> None:
         """Delete files that the ledger does not refer to."""
