@@ -37,6 +37,7 @@ NAMES = (
     "cluster",
     "objectstore",
     "repack",
+    "compaction",
     "tables",
 )
 
