@@ -20,6 +20,7 @@ from mainstem.ledger.compactions import RecordsCompacted
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten
+from mainstem.ledger.routers import Routers
 from mainstem.ledger.section import Command, Moment, Section, applies
 
 REPACKED_FILES_PER_ROUND_MAX = 10_000
@@ -104,7 +105,10 @@ class RepackedState(msgspec.Struct, frozen=True, array_like=True):
 class RepackedObjects(Section[RepackedState]):
     """The repacks, in the order of the log's objects, and the garbage."""
 
-    def __init__(self) -> None:
+    requires = (Routers,)
+
+    def __init__(self, routers: Routers | None = None) -> None:
+        self._routers = routers  # None: nothing is copied by reference
         self.frontier = 0  # the log's own objects serve from this number on
         self.rounds: list[RepackRound] = []  # in the order of the log's objects
         self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
@@ -152,6 +156,10 @@ class RepackedObjects(Section[RepackedState]):
                 return StalePlan("other files than those that were read now serve these objects of the log")
         elif command.first != self.frontier:
             return StalePlan(f"the log's own objects serve from {self.frontier} on, not from {command.first}")
+        if self._routers is not None:
+            reaching = self._routers.legs.aliases.reaching
+            if any(reaching(stream, base, end) for stream, base, end, _ in command.removed):
+                return StalePlan("copies in other streams need records that the repack removes")
         for file in command.files:
             if file.key not in command.sources and self.knows(file.key):
                 return StalePlan(f"the file {file.key!r} was published before, in another repack")

@@ -406,7 +406,7 @@ class Streams(StreamColumns, Section[StreamsState]):
             size = self._untracked_bytes(stream, columns, start, min(end, columns.since))
             size += columns.erase(start, end)
         self._make_hole(stream, start, end, reason)
-        self.records[stream] -= end - start
+        self.records[stream] -= min(end - start, int(self.records[stream]))  # some may be compacted away
         self.bytes[stream] -= size
         if self.on_removed is not None:
             self.on_removed(stream, start, end, size)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,19 +14,26 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.broker import Broker
+from mainstem.api.lake import PlanRequest
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.routers.service import RouterSettings
 from mainstem.broker.transactions.service import ProducerStamp
-from mainstem.errors import Closed
+from mainstem.errors import Closed, StalePlan
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.repacked_objects import PublishRepack
 from mainstem.ledger.section import Command
 from mainstem.ledger.streams import DeleteRecords
+from mainstem.log.log import Log, LogOptions
+from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.read.views import View
 from mainstem.log.verification.directory import DirectoryCheck
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.records.building import build_batch
 from mainstem.records.compression import CODECS
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import crc_matches, walk
+from mainstem.tables.parts.materialise import materialise
 from tests.support.machine import DIRECTORY, Machine
 from tests.support.waiting import finished
 
@@ -127,6 +136,21 @@ class CompactedTopic:
         return self.broker.log.ledger.compactions.get(self.stream).end
 
 
+class OnDisk(Machine):
+    """The same in real files, which workers of the lake read."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    async def open(self) -> Broker:
+        port = await LocalCommitLog.open(self._directory, segment_bytes=4096)
+        objects = LocalObjectStore(self._directory / "objects")
+        log = await Log.open(port, self.clock, LogOptions(repack=SMALL), InlineCheckpointer(port), objects)
+        self.broker = Broker(log, BrokerOptions(self._directory, lake_topics="all"), self.clock, self.random)
+        return self.broker
+
+
 @pytest.fixture
 async def topic(machine: Machine) -> CompactedTopic:
     await machine.open()
@@ -153,7 +177,7 @@ async def test_a_compacted_batch_keeps_its_first_and_last_offset(topic: Compacte
     chunk = await topic.broker.log.streams.of(topic.stream).read(topic.stream, 0, 10_000)
     headers = [header for batch in chunk.batches for header in walk(batch)]
     facts = [(one.base_offset, one.last_offset_delta, one.count, one.codec_id) for one in headers]
-    number = CODECS.index(codec)  # type: ignore[arg-type]
+    number = CODECS.index(codec)
     assert facts == [(0, 3, 2, number), (4, 1, 2, number)]
     assert all(crc_matches(batch, header) for batch in chunk.batches for header in walk(batch))
     assert [(one.offset, one.key) for one in await topic.records()] == [
@@ -301,6 +325,42 @@ async def test_streams_beside_it_and_copies_of_it_stay_whole(topic: CompactedTop
             values += [one.value for batch in chunk.batches for one in decode_records(batch, at)]
             at = chunk.next_offset
         assert values == [b"%d" % number for number in range(30)]
+
+
+async def test_the_ledger_refuses_to_remove_records_that_copies_need(topic: CompactedTopic) -> None:
+    """A router may copy records while a compaction is under way."""
+    for number in range(30):
+        await topic.append([(b"k%d" % number, b"%d" % number)])
+    await topic.broker.routers.put("r", RouterSettings(TOPIC, "copy"))
+    for number in range(30):
+        await topic.append([(b"k", b"%d" % number)])
+    await topic.broker.routing.drain("copy")
+    await topic.compact()
+    (made, *_) = topic.broker.log.ledger.repacked.rounds
+    removed = ((topic.stream, 30, 31, 1),)
+    with pytest.raises(StalePlan, match="copies"):
+        await topic.broker.log.propose(PublishRepack(made.first, made.end, made.keys, (), removed))
+
+
+async def test_tables_are_made_of_what_compaction_left(tmp_path: Path) -> None:
+    disk = OnDisk(tmp_path)
+    await disk.open()
+    topic = await CompactedTopic(disk).create()
+    for number in range(40):
+        await topic.append([(b"k%d" % (number % 4), b"%d" % number)])
+    await topic.compact()
+    await topic.append([(b"new", b"1")])
+    for _ in range(3):
+        plan = await topic.broker.lake.plan(PlanRequest("tests", kinds=("materialise",)))
+        for task in plan.tasks:
+            await topic.broker.lake.publish(await asyncio.to_thread(materialise, task))
+    assert await topic.contents() == topic.newest()
+    ledger = topic.broker.log.ledger
+    assert ledger.generations.frontier(topic.stream) == 41
+    assert ledger.streams.records[topic.stream] == len(topic.newest())
+    await topic.broker.trim(TOPIC, 41)
+    assert ledger.streams.records[topic.stream] == 0
+    await topic.broker.close()
 
 
 async def test_a_batch_that_cannot_be_decoded_stays(machine: Machine) -> None:
