@@ -257,6 +257,22 @@ async def test_readers_reach_the_end_behind_a_removed_tombstone(topic: Compacted
     assert await topic.contents() == [(2, b"b", b"1")]
 
 
+async def test_offsets_of_a_round_without_records_are_not_missing(topic: CompactedTopic) -> None:
+    await topic.append([(b"a", b"1"), (b"a", None)])
+    await topic.compact()
+    await topic.broker.alter_topic(TOPIC, msgspec.structs.replace(EAGER, segment_ms=1_000 * HOUR_MS))
+    await topic.append([(b"b", b"1")])
+    topic.machine.clock.advance(25 * HOUR_MS)
+    await topic.compact()
+    topic.machine.clock.advance(HOUR_MS)
+    await topic.compact()
+    assert topic.broker.log.ledger.repacked.rounds == []
+    assert await topic.contents() == [(2, b"b", b"1")]
+    await topic.machine.restart()
+    assert await topic.contents() == [(2, b"b", b"1")]
+    assert topic.broker.log.missing.count() == 0
+
+
 async def test_young_records_stay_and_remove_nothing(machine: Machine) -> None:
     await machine.open()
     config = msgspec.structs.replace(EAGER, min_compaction_lag_ms=HOUR_MS, max_compaction_lag_ms=2 * HOUR_MS)
