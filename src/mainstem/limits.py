@@ -94,7 +94,6 @@ TABLE_COLUMNS_MAX = 1_000  # typed columns, in addition to the raw ones
 TABLE_COLUMN_DEPTH_MAX = 16  # keys in a column's path
 TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one block
 TYPED_REASON_CHARS_MAX = 512  # why a value does not fit its columns
-COMPACTION_KEYS_AT_ONCE = 1_000_000  # rows collected before they are reduced to the last one a key
 TABLE_DECLARATION_CHARS_MAX = 256 * KIB  # of one topic's columns, as JSON
 TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published together
 TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: a commit costs more with each
