@@ -56,8 +56,8 @@ def test_a_topic_reads_as_a_table_with_nothing_but_a_url(lake: Tabling) -> None:
     assert lake.values("orders") == numbers(0, 10)
     assert lake.publish().commits == 0
     row = lake.rows("orders")[3]
-    assert list(row) == ["_partition", "_offset", "_timestamp", "_key", "_value", "_headers"]
-    assert (row["_partition"], row["_offset"], row["_value"]) == (0, 3, b'{"n":3}')
+    assert list(row) == ["_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers"]
+    assert (row["_partition_id"], row["_offset"], row["_value"]) == (0, 3, b'{"n":3}')
 
 
 def test_enabling_backfills_and_status_says_how_far_it_is(lake: Tabling) -> None:
@@ -120,7 +120,7 @@ def test_partitions_become_one_table(lake: Tabling) -> None:
     lake.work()
     lake.publish()
     rows = lake.rows("wide")
-    assert [(row["_partition"], row["_offset"]) for row in rows] == [
+    assert [(row["_partition_id"], row["_offset"]) for row in rows] == [
         (p, o) for p in range(3) for o in range(10)
     ]
     assert sorted(int(row["_value"]) for row in rows) == list(range(30))

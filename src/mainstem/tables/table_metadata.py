@@ -223,7 +223,7 @@ def schema_of(kind: TableKind, columns: Sequence[Column], schema_id: int = 0) ->
         NestedField(9, "value", BinaryType(), required=False),
     )
     fields = [
-        NestedField(1, "_partition", IntegerType(), required=True),
+        NestedField(1, "_partition_id", IntegerType(), required=True),
         NestedField(2, "_offset", LongType(), required=True),
         NestedField(3, "_timestamp", TimestamptzType(), required=True),
         NestedField(4, "_key", BinaryType(), required=False),
