@@ -44,8 +44,12 @@ _SUITES = (
     "org.apache.iceberg.rest.RESTCompatibilityKitViewCatalogTests",
 )
 
+# Where the kit places tables whose location it names.
+_FOLDERS = (Path("/tmp/ns"), Path("/tmp/newdb"))
+
 # Checks that fail, each with the reason why the refusal is right.
-EXPECTED: dict[str, str] = {}
+_SLASH = "access rules write a table of a namespace as namespace/table: a slash in a name would be ambiguous"
+EXPECTED = {"tables.testNamespaceWithSlash": _SLASH, "tables.testTableNameWithSlash": _SLASH}
 
 _TIMEOUT_S = 900
 
@@ -58,9 +62,16 @@ def main(checks: Iterable[str] = ()) -> int:
     jars = _fetched()
     with tempfile.TemporaryDirectory(prefix="iceberg-kit-") as scratch:
         reports = Path(scratch) / "reports"
-        with ServerProcess(Path(scratch) / "data", "--text", "off", "--kafka", "off") as server:
-            _run(jars, f"http://{server.address('http')}/iceberg", reports, list(checks))
+        own = [folder for folder in _FOLDERS if not folder.exists()]
+        temporary = Path(scratch) / "tmp"
+        temporary.mkdir()
+        places = ",".join(map(str, (*_FOLDERS, temporary)))
+        options = ("--text", "off", "--kafka", "off", "--table-locations", places)
+        with ServerProcess(Path(scratch) / "data", *options) as server:
+            _run(jars, f"http://{server.address('http')}/iceberg", reports, temporary, list(checks))
             server.terminate()
+        for folder in own:
+            shutil.rmtree(folder, ignore_errors=True)
         results = _results(reports)
     return _compared(results, whole=not checks)
 
@@ -101,7 +112,7 @@ def _dependency(name: str) -> str:
     )
 
 
-def _run(jars: Path, url: str, reports: Path, checks: list[str]) -> None:
+def _run(jars: Path, url: str, reports: Path, temporary: Path, checks: list[str]) -> None:
     selected = [f"--select-class={suite}" for suite in _SUITES]
     if checks:
         selected += [f"--include-methodname=.*\\.({'|'.join(checks)})"]
@@ -113,7 +124,7 @@ def _run(jars: Path, url: str, reports: Path, checks: list[str]) -> None:
             "-Drck.requires-namespace-create=true",
             "-Drck.supports-serverside-retry=true",
             "-Drck.supports-names-with-dot=true",
-            f"-Drck.uri={url}",
+            f"-Djava.io.tmpdir={temporary}",
             "-cp",
             f"{jars}/*",
             "org.junit.platform.console.ConsoleLauncher",

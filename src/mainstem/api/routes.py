@@ -599,6 +599,16 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
 )
+_VIEW = f"{_NAMESPACE}/views/{{table}}"
+LIST_VIEWS = Route("GET", f"{_NAMESPACE}/views", catalog.TableList, Scope.READ)
+CREATE_VIEW = Route("POST", f"{_NAMESPACE}/views", catalog.ViewLoaded, Scope.ADMIN, Body.JSON)
+GET_VIEW = Route("GET", _VIEW, catalog.ViewLoaded, Scope.READ)
+HEAD_VIEW: Route[bytes] = Route("HEAD", _VIEW, None, Scope.READ, statuses=_DONE)
+COMMIT_VIEW = Route("POST", _VIEW, catalog.ViewLoaded, Scope.ADMIN, Body.JSON, catalog.CommitBody)
+DROP_VIEW: Route[bytes] = Route("DELETE", _VIEW, None, Scope.ADMIN, statuses=_DONE)
+RENAME_VIEW: Route[bytes] = Route(
+    "POST", "/iceberg/v1/views/rename", None, Scope.ADMIN, Body.JSON, catalog.RenameBody, _DONE
+)
 
 # Namespaces
 

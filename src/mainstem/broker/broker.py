@@ -85,6 +85,7 @@ class BrokerOptions:
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
     objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    table_locations: tuple[str, ...] = ()  # URLs outside the store below which users may have tables
     hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
@@ -169,7 +170,7 @@ class Broker:
         self.routing = self.routers
         self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
-        self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"

@@ -51,7 +51,8 @@ def write_errors(file: DataFile, topic: str, location: str, files: StoreIO) -> t
             count += rows.num_rows
             topics = pa.repeat(pa.scalar(topic), rows.num_rows)
             columns = [
-                rows.column(name) for name in ("_partition_id", "_offset", "_timestamp", ERROR_COLUMN, "_value")
+                rows.column(name)
+                for name in ("_partition_id", "_offset", "_timestamp", ERROR_COLUMN, "_value")
             ]
             writer.write_batch(pa.RecordBatch.from_arrays([topics, *columns], schema=schema))
     data = sink.getvalue()
