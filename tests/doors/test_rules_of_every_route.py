@@ -407,6 +407,10 @@ def list_tables(route: Route[Any], chance: random.Random) -> Call:
     )
 
 
+def list_views(route: Route[Any], chance: random.Random) -> Call:
+    return Call(route.url(chance.choice(("default", *SPACES))), lambda who: who.some(READ, TABLE))
+
+
 def create_space(route: Route[Any], chance: random.Random) -> Call:
     space = chance.choice(SPACES)
     allowed = lambda who: who.some(ALTER, TABLE) and who.may(CREATE, SPACE, space)  # noqa: E731
@@ -563,6 +567,13 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.COMMIT_CATALOG_TABLE: table(ALTER, ALTER, {"requirements": [], "updates": []}, new=CREATE),
     R.RENAME_CATALOG_TABLE: rename,
     R.COMMIT_CATALOG: commit_some,
+    R.LIST_VIEWS: list_views,
+    R.CREATE_VIEW: create_table({}),
+    R.GET_VIEW: table(READ, READ),
+    R.HEAD_VIEW: table(READ, READ),
+    R.COMMIT_VIEW: table(ALTER, ALTER, {"requirements": [], "updates": []}),
+    R.DROP_VIEW: table(ALTER, DELETE),
+    R.RENAME_VIEW: rename,
     R.LIST_NAMESPACES_OF_TOPICS: on_cluster(DESCRIBE),
     R.GET_NAMESPACE_POLICIES: on_cluster(DESCRIBE),
     R.PUT_NAMESPACE: on_cluster(ALTER, _WRONG),

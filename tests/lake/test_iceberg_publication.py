@@ -152,7 +152,7 @@ def test_a_range_without_a_record_is_shown_as_nothing(lake: Tabling) -> None:
     assert lake.publish().commits == 0
 
 
-def test_deleted_records_leave_the_table_by_a_replace(lake: Tabling) -> None:
+def test_deleted_records_leave_the_table_by_an_overwrite(lake: Tabling) -> None:
     lake.topic("holes")
     lake.enable("holes")
     for start in (0, 10):
@@ -167,11 +167,24 @@ def test_deleted_records_leave_the_table_by_a_replace(lake: Tabling) -> None:
     assert lake.work("rewrite") == 1
     lake.publish()
     assert [value["n"] for value in lake.values("holes")] == [0, 1, 2, *range(4, 20)]
-    assert lake.operations("holes") == ["append", "append", "replace"]
+    assert lake.operations("holes") == ["append", "append", "overwrite"]
     last = lake.table("holes").current_snapshot()
     assert last is not None
     assert last.summary is not None
     assert (last.summary["total-records"], last.summary["deleted-data-files"]) == ("19", "1")
+
+
+def test_a_rewrite_that_fills_a_new_column_is_an_overwrite(lake: Tabling) -> None:
+    lake.topic("wider")
+    lake.enable("wider")
+    lake.write("wider", *numbers(0, 3))
+    lake.work()
+    lake.publish()
+    lake.enable("wider", schema=[{"name": "n", "type": "long"}])
+    assert lake.work("rewrite") == 1
+    lake.publish()
+    assert [row["n"] for row in lake.rows("wider")] == [0, 1, 2]
+    assert lake.operations("wider") == ["append", "overwrite"]
 
 
 def test_merged_parts_replace_what_they_were_made_of(lake: Tabling) -> None:

@@ -167,16 +167,20 @@ class Catalog:
         self.properties(namespace)
         return [table for table in self._log.ledger.tables if table.namespace == namespace]
 
+    def find(self, name: TableName) -> Table | None:
+        """The table or view of that name."""
+        return self._log.ledger.tables.get(*name)
+
     def table(self, name: TableName) -> Table:
         """Raises TableNotFound, also where the namespace does not exist: engines ask for `table.snapshots` so."""
-        table = self._log.ledger.tables.get(*name)
+        table = self.find(name)
         if table is None or table.kind == "view":
             raise TableNotFound(*name)
         return table
 
     def view(self, name: TableName) -> Table:
         """Raises ViewNotFound."""
-        view = self._log.ledger.tables.get(*name)
+        view = self.find(name)
         if view is None or view.kind != "view":
             raise ViewNotFound(*name)
         return view
@@ -367,7 +371,7 @@ class Catalog:
     async def _prepare_creation(self, change: TableChange) -> tuple[CreateTable, LoadedTable]:
         """A staged creation: the table exists once it is committed."""
         namespace, name = change.name
-        if self._log.ledger.tables.get(namespace, name) is not None:
+        if self.find(change.name) is not None:
             exists = self._exists(change.name)
             exists.requirement = not exists.view
             raise exists
@@ -381,12 +385,12 @@ class Catalog:
 
     def _check_free(self, name: TableName) -> None:
         """Raises TableExists, NamespaceNotFound."""
-        if self._log.ledger.tables.get(*name) is not None:
+        if self.find(name) is not None:
             raise self._exists(name)
         self.properties(name[0])
 
     def _exists(self, name: TableName) -> TableExists:
-        present = self._log.ledger.tables.get(*name)
+        present = self.find(name)
         return TableExists(*name, view=present is not None and present.kind == "view")
 
     # Metadata

@@ -215,7 +215,8 @@ def _check_reference(metadata: TableMetadata, name: str, wanted: int | None) -> 
         )
 
 
-# What updates add with a number: the update that adds it, its key, the key of its number, and the update that selects it.
+# What updates add with a number: the update that adds it, its key and the key of its number; the update that selects
+# it and the key of the number there.
 _NUMBERED = (
     ("add-schema", "schema", "schema-id", "set-current-schema", "schema-id"),
     ("add-spec", "spec", "spec-id", "set-default-spec", "spec-id"),

@@ -403,6 +403,13 @@ def require_table(request: HttpRequest, operation: Operation, table: str) -> Non
     request.require(operation, ResourceType.TABLE, table)
 
 
+def table_subject(request: HttpRequest, name: TableName) -> str:
+    """What access rules name for a table or view, which may not exist."""
+    catalog: Catalog = request.broker.catalog
+    present = catalog.find(name)
+    return catalog.rule_name(*name) if present is None else _subject(request, present)
+
+
 def _subject(request: HttpRequest, table: Table) -> str:
     """What access rules name: the topic that a table shows, or else the table itself."""
     topic = request.broker.streams.get_by_id(table.topic_id) if table.topic_id else None

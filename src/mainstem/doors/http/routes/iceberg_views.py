@@ -20,6 +20,7 @@ from mainstem.doors.http.routes.iceberg import (
     renaming_refusal,
     require_table,
     stored_namespace,
+    table_subject,
 )
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -91,7 +92,7 @@ async def rename_view(request: HttpRequest) -> Response:
     body = request.json(_rename_body)
     catalog = request.broker.catalog
     source = (stored_namespace(request, body.source.namespace), body.source.name)
-    require_table(request, Operation.ALTER, catalog.rule_name(*source))
+    require_table(request, Operation.ALTER, table_subject(request, source))
     destination = (stored_namespace(request, body.destination.namespace), body.destination.name)
     require_table(request, Operation.CREATE, catalog.rule_name(*destination))
     try:
@@ -104,7 +105,7 @@ async def rename_view(request: HttpRequest) -> Response:
 def _view(request: HttpRequest, operation: Operation) -> TableName:
     """The view of the path. Raises Refusal 403 unless the client may do this to it."""
     name = (catalog_namespace(request), request.parameters["table"])
-    require_table(request, operation, request.broker.catalog.rule_name(*name))
+    require_table(request, operation, table_subject(request, name))
     return name
 
 
