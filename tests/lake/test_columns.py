@@ -316,7 +316,7 @@ def test_what_is_no_declaration_is_refused(schema: object) -> None:
 @pytest.mark.parametrize("name", ["_offset", "_partition", "_POS", "_mine"])
 def test_names_that_records_and_iceberg_reserve_are_refused_with_the_list(name: str) -> None:
     with pytest.raises(
-        InvalidConfig, match="_partition_id, _offset, .*_spec_id, _partition, _row_id"
+        InvalidConfig, match=r"_partition_id, _offset, .*_spec_id, _partition, _row_id"
     ) as refused:
         declared([{"name": "fine", "type": "long"}, {"name": name, "type": "long"}], [])
     assert name in str(refused.value)
