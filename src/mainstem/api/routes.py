@@ -24,6 +24,7 @@ from mainstem.api import (
     security,
     server,
     sinks,
+    sql,
     topics,
 )
 from mainstem.api.access import Operation, ResourceType
@@ -37,6 +38,7 @@ TEXT = "text/plain"
 HTML = "text/html"
 OCTETS = "application/octet-stream"
 EVENTS = "text/event-stream"
+ARROW = "application/vnd.apache.arrow.stream"
 
 CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
 
@@ -530,6 +532,7 @@ GET_METRICS = Route("GET", "/v0/metrics", dict[str, Any], Scope.READ, media=(TEX
 PUT_TABLE = Route(
     "PUT", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN, Body.OPTIONAL, lake.TableBody
 )
+POST_SQL = Route("POST", "/v0/sql", sql.SqlResult, Scope.READ, Body.JSON, sql.SqlBody, media=(JSON, ARROW))
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
 GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)

@@ -33,6 +33,7 @@ from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.share.shares import ShareService
+from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
@@ -175,6 +176,7 @@ class Broker:
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
@@ -247,6 +249,7 @@ class Broker:
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
         await self.watching.close()
+        await self.sql.close()
         self.decoding.close()
         try:
             await self._log.close()

@@ -26,6 +26,7 @@ from mainstem.doors.http.routes import (
     server,
     settings,
     sinks,
+    sql,
     topics,
     work,
 )
@@ -95,6 +96,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.GET_HEALTH: server.get_health,
     api.GET_METRICS: exposition.get_metrics,
     api.PUT_TABLE: lake.put_table,
+    api.POST_SQL: sql.post_sql,
     api.GET_TABLE: lake.get_table,
     api.DELETE_TABLE: lake.delete_table,
     api.GET_TABLE_WORK: lake.get_table_work,
