@@ -411,6 +411,12 @@ def list_views(route: Route[Any], chance: random.Random) -> Call:
     return Call(route.url(chance.choice(("default", *SPACES))), lambda who: who.some(READ, TABLE))
 
 
+def query_topic(route: Route[Any], chance: random.Random) -> Call:
+    topic = chance.choice(TOPICS)
+    allowed = lambda who: who.some(READ, TOPIC) and who.may(READ, TOPIC, topic)  # noqa: E731
+    return Call(route.path, allowed, {"query": f'DESCRIBE "{topic}"'})
+
+
 def create_space(route: Route[Any], chance: random.Random) -> Call:
     space = chance.choice(SPACES)
     allowed = lambda who: who.some(ALTER, TABLE) and who.may(CREATE, SPACE, space)  # noqa: E731
@@ -545,6 +551,7 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.GET_HEALTH: free(),
     R.GET_METRICS: some(READ, TOPIC),
     R.PUT_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF, body={"enabled": False}),
+    R.POST_SQL: query_topic,
     R.GET_TABLE: on(TABLE, READ),
     R.DELETE_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF),
     R.GET_TABLE_WORK: on_cluster(ALTER),

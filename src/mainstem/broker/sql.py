@@ -32,7 +32,7 @@ from mainstem.tables.sql.messages import (
 from mainstem.tables.sql.workers import QueryTimeout, SqlWorkers
 from mainstem.tables.topic_tables import table_name
 
-__all__ = ["QueryDone", "QueryTimeout", "SqlService"]
+__all__ = ["QueryDone", "QueryTimeout", "SqlService", "Topic"]
 
 _TRIES = 3  # files may be replaced between locating and reading them
 

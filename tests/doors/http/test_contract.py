@@ -176,6 +176,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     backup = api.broker.options.data_dir.with_name("backup")
     await call(routes.POST_BACKUP, body={"to": str(backup)})
 
+    await call(routes.POST_SQL, body={"query": "SELECT 1"})
     await call(routes.CREATE_NAMESPACE, body={"namespace": ["n"]})
     for route in (routes.GET_NAMESPACE, routes.HEAD_NAMESPACE):
         await call(route, "n")

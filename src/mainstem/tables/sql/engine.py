@@ -32,21 +32,21 @@ from mainstem.tables.sql.parsing import parse_query, quoted_default
 from mainstem.tables.sql.table_rows import TopicRows
 
 _ROWS_PER_BATCH = 8_192
-_CONFIG: dict[str, Any] = {
+DUCKDB_CONFIG: dict[str, Any] = {
     "threads": limits.SQL_THREADS,
     "memory_limit": f"{limits.SQL_MEMORY_BYTES}B",
     "max_temp_directory_size": "0B",  # no spilling to disk
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
-    "python_enable_replacements": False,  # Python variables are no tables
+    "python_enable_replacements": False,  # a query must not see Python variables
 }
 
 
 class SqlEngine:
     def __init__(self) -> None:
         self._rows = TopicRows()
-        self._parser = duckdb.connect(":memory:", config=_CONFIG)
+        self._parser = duckdb.connect(":memory:", config=DUCKDB_CONFIG)
         _lock_down(self._parser)
 
     def answer(self, request: Request) -> Answer:
@@ -74,7 +74,7 @@ class SqlEngine:
     def _run(self, request: RunQuery) -> Answer:
         query = quoted_default(request.query)
         parse_query(self._parser, query)  # the one place that refuses everything but a SELECT
-        with duckdb.connect(":memory:", config=_CONFIG) as connection:
+        with duckdb.connect(":memory:", config=DUCKDB_CONFIG) as connection:
             catalogs = {name.catalog for table in request.tables for name in table.names if name.catalog}
             for catalog in catalogs:
                 connection.execute(f"ATTACH ':memory:' AS {_quoted(catalog)}")

@@ -9,13 +9,12 @@ from mainstem.api.access import Operation
 from mainstem.api.routes import ARROW
 from mainstem.api.sql import SqlBody
 from mainstem.broker.rates import RateLimiter
-from mainstem.broker.sql import QueryTimeout
+from mainstem.broker.sql import QueryTimeout, Topic
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
 from mainstem.doors.http.transport.throttle import read_allowed
 from mainstem.errors import TopicNotFound
-from mainstem.ledger.topics import Topic
 from mainstem.tables.catalog import DEFAULT_NAMESPACE
 
 _sql_body = msgspec.json.Decoder(SqlBody)
