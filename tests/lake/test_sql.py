@@ -202,3 +202,12 @@ def test_a_query_reads_only_what_its_sender_may_read(tmp_path: Path) -> None:
             assert status("SELECT * FROM query('FROM closed_two')", reader) == 400
             assert status("SELECT 1", {}) == 401
         server.terminate()
+
+
+def test_a_query_stops_when_its_sender_leaves(lake: Tabling) -> None:
+    endless = "SELECT count(*) FROM range(100000) a, range(1000000000) b"
+    body = {"query": endless, "timeout_ms": 60_000}
+    for _ in range(4):  # more than there are workers: one that went on would block those after it
+        with pytest.raises(httpx.ReadTimeout):
+            lake.http.post("/v0/sql", json=body, timeout=httpx.Timeout(30, read=0.3))
+    assert rows(lake, "SELECT 1") == [[1]]

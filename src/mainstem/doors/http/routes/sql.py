@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 import msgspec
 
 from mainstem import limits
@@ -9,7 +13,7 @@ from mainstem.api.access import Operation
 from mainstem.api.routes import ARROW
 from mainstem.api.sql import SqlBody
 from mainstem.broker.rates import RateLimiter
-from mainstem.broker.sql import QueryTimeout, Topic
+from mainstem.broker.sql import QueryDone, QueryTimeout, Topic
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
@@ -36,13 +40,16 @@ async def post_sql(request: HttpRequest) -> Response:
 
     await request.reserve(limits.LARGE_READ_BYTES)
     try:
-        done = await request.broker.sql.run(
-            body.query,
-            namespace=DEFAULT_NAMESPACE if request.view is None else request.view.namespace,
-            check=check,
-            rows_max=body.limit,
-            timeout_s=body.timeout_ms / 1000,
-            format="arrow" if arrow else "json",
+        done = await _unless_left(
+            request,
+            request.broker.sql.run(
+                body.query,
+                namespace=DEFAULT_NAMESPACE if request.view is None else request.view.namespace,
+                check=check,
+                rows_max=body.limit,
+                timeout_s=body.timeout_ms / 1000,
+                format="arrow" if arrow else "json",
+            ),
         )
     except QueryTimeout:
         raise Refusal(
@@ -56,3 +63,20 @@ async def post_sql(request: HttpRequest) -> Response:
     request.reserved_is(len(done.body))
     headers = (_ARROW, (b"mainstem-truncated", b"true" if done.truncated else b"false")) if arrow else (JSON,)
     return Response(200, done.body, headers)
+
+
+async def _unless_left(request: HttpRequest, work: Coroutine[Any, Any, QueryDone]) -> QueryDone:
+    """The result; the query is stopped if the client leaves first."""
+    if request.left is None:
+        return await work
+    running = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(request.left())
+    try:
+        await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise Refusal(408, "query_cancelled", "the client left before the query was done")
+        return running.result()
+    finally:
+        leaving.cancel()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
