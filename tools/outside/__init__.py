@@ -1,1 +1,1 @@
-"""Programs of others against a server of ours: each module has a `main()` that returns an exit status."""
+"""Other projects' test suites and programs, run against a server of this checkout (`make test-outside`)."""
