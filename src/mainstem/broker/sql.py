@@ -15,6 +15,7 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.read.extents import EXTENT
 from mainstem.log.read.views import View
+from mainstem.metrics import Metric, one
 from mainstem.tables.catalog import DEFAULT_NAMESPACE, LEVELS
 from mainstem.tables.lake import Lake
 from mainstem.tables.sql.messages import (
@@ -51,6 +52,18 @@ class SqlService:
 
     async def close(self) -> None:
         await self._workers.close()
+
+    def published(self) -> list[Metric]:
+        return [
+            one("mainstem_sql_queries_total", "counter", "SQL queries since the start.", self.queries),
+            one(
+                "mainstem_sql_failures_total",
+                "counter",
+                "SQL queries that failed, or were stopped.",
+                self.failures,
+            ),
+            one("mainstem_sql_seconds_total", "counter", "Seconds that SQL queries took.", self.seconds),
+        ]
 
     async def run(
         self,
