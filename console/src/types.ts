@@ -948,6 +948,23 @@ export interface SourcesBody {
   to?: number;
 }
 
+export interface SqlBody {
+  query: string;
+  limit?: number;
+  timeout_ms?: number;
+}
+
+export interface SqlColumn {
+  name: string;
+  type: string;
+}
+
+export interface SqlResult {
+  columns: SqlColumn[];
+  rows: unknown[][];
+  truncated: boolean;
+}
+
 export interface StartPosition {
   from_seq?: number;
   tail?: boolean;
@@ -1027,7 +1044,7 @@ export interface TableStatus {
 export interface TableWork {
   namespace: string;
   name: string;
-  kind: "records" | "errors";
+  kind: "records" | "errors" | "view";
   topic: string;
   table_id: string;
   location: string;

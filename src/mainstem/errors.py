@@ -18,7 +18,7 @@
     │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── NamespaceNotFound, TableNotFound
+    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
     │   ├── TopicExists, NamespaceExists, TableExists
@@ -197,6 +197,13 @@ class TableNotFound(NotFound):
         self.name = name
 
 
+class ViewNotFound(NotFound):
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"no view named {name[:64]!r} in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
+
+
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
@@ -313,10 +320,15 @@ class NamespaceInUse(Rejected):
 
 
 class TableExists(Rejected):
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
+    """A table or a view has that name."""
+
+    def __init__(self, namespace: str, name: str, *, view: bool = False) -> None:
+        kind = "view" if view else "table"
+        super().__init__(f"{kind} {name[:64]!r} already exists in namespace {namespace[:64]!r}")
         self.namespace = namespace
         self.name = name
+        self.view = view
+        self.requirement = False  # a commit required that it does not exist
 
 
 class TableIncompatible(Rejected):

@@ -301,5 +301,21 @@ KAFKA_TOKEN_CHECK_THREADS = 1  # so that a flood of tokens uses at most one core
 KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked or waits for the check
 KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
 
+# SQL
+SQL_ROWS_DEFAULT = 1_000  # of a result, unless the query's sender asks for another number
+SQL_ROWS_MAX = 100_000
+SQL_RESULT_BYTES_MAX = 64 * MIB  # of the result, as Arrow has it
+SQL_TIMEOUT_MS = 30_000  # of a query, unless its sender asks for less or more
+SQL_TIMEOUT_MS_MAX = 300_000
+SQL_QUERY_CHARS_MAX = 100_000
+SQL_TABLES_MAX = 64  # topics that one query reads
+SQL_MEMORY_BYTES = 1 * GIB  # that DuckDB may use for one query
+SQL_THREADS = 2
+SQL_WORKERS = 2  # queries that run at once
+SQL_QUERIES_WAITING_MAX = 32
+SQL_WORKER_IDLE_S = 600.0  # how long a worker process stays without a query
+SQL_LOG_BYTES_MAX = 1 * GIB  # of a topic's records that are in no Parquet file yet, which a query decodes
+SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for its next query
+
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted

@@ -24,6 +24,7 @@ from mainstem.api import (
     security,
     server,
     sinks,
+    sql,
     topics,
 )
 from mainstem.api.access import Operation, ResourceType
@@ -37,6 +38,7 @@ TEXT = "text/plain"
 HTML = "text/html"
 OCTETS = "application/octet-stream"
 EVENTS = "text/event-stream"
+ARROW = "application/vnd.apache.arrow.stream"
 
 CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
 
@@ -530,6 +532,7 @@ GET_METRICS = Route("GET", "/v0/metrics", dict[str, Any], Scope.READ, media=(TEX
 PUT_TABLE = Route(
     "PUT", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN, Body.OPTIONAL, lake.TableBody
 )
+POST_SQL = Route("POST", "/v0/sql", sql.SqlResult, Scope.READ, Body.JSON, sql.SqlBody, media=(JSON, ARROW))
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
 GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)
@@ -598,6 +601,16 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+_VIEW = f"{_NAMESPACE}/views/{{table}}"
+LIST_VIEWS = Route("GET", f"{_NAMESPACE}/views", catalog.TableList, Scope.READ)
+CREATE_VIEW = Route("POST", f"{_NAMESPACE}/views", catalog.ViewLoaded, Scope.ADMIN, Body.JSON)
+GET_VIEW = Route("GET", _VIEW, catalog.ViewLoaded, Scope.READ)
+HEAD_VIEW: Route[bytes] = Route("HEAD", _VIEW, None, Scope.READ, statuses=_DONE)
+COMMIT_VIEW = Route("POST", _VIEW, catalog.ViewLoaded, Scope.ADMIN, Body.JSON, catalog.CommitBody)
+DROP_VIEW: Route[bytes] = Route("DELETE", _VIEW, None, Scope.ADMIN, statuses=_DONE)
+RENAME_VIEW: Route[bytes] = Route(
+    "POST", "/iceberg/v1/views/rename", None, Scope.ADMIN, Body.JSON, catalog.RenameBody, _DONE
 )
 
 # Namespaces

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Token
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -167,6 +168,7 @@ class _Exchange:
                 request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+            request.left = partial(_gone, self._receive)
         if not endpoint.audited or not self._context.broker.audit.on:
             return await self._serve(endpoint, request)
         kind = endpoint.kind if parameters else ResourceType.CLUSTER
