@@ -32,6 +32,7 @@ from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
+from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
@@ -140,6 +141,7 @@ class Broker:
         )
         self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
+        self.schemas = SchemaService(log, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
         self.administration = AccessAdministration(self.security, options.access, clock)
