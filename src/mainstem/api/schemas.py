@@ -35,7 +35,7 @@ class SchemaVersion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     id: int
     guid: str
     schema: str
-    schema_type: str = "AVRO"
+    schema_type: str | None = None  # AVRO unless given
     references: list[SchemaReferenceBody] = []
     metadata: dict[str, Any] | None = None
     rule_set: dict[str, Any] | None = None
@@ -47,7 +47,7 @@ class SchemaText(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
     schema: str
     guid: str
-    schema_type: str = "AVRO"
+    schema_type: str | None = None  # AVRO unless given
     references: list[SchemaReferenceBody] = []
     metadata: dict[str, Any] | None = None
     rule_set: dict[str, Any] | None = None

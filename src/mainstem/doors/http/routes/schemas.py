@@ -41,7 +41,7 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
 from mainstem.errors import MainstemError, SchemaNotFound
 from mainstem.schemas import subjects as names
-from mainstem.schemas.schema import KINDS
+from mainstem.schemas.schema import AVRO, KINDS
 
 _HEADERS = ((b"content-type", REGISTRY_JSON.encode()),)
 _DIGITS_MAX = 10
@@ -184,6 +184,10 @@ def _extras(schema: StoredSchema) -> dict[str, Any]:
     return {"metadata": extras.get("metadata"), "rule_set": extras.get("ruleSet")}
 
 
+def _kind(schema: StoredSchema) -> str | None:
+    return None if schema.kind == AVRO else schema.kind
+
+
 def _references(schema: StoredSchema) -> list[SchemaReferenceBody]:
     return [SchemaReferenceBody(each.name, each.subject, each.version) for each in schema.references]
 
@@ -201,7 +205,7 @@ def _version(request: HttpRequest, found: Registered) -> SchemaVersion:
         schema.id,
         found.guid,
         _text(request, schema),
-        schema.kind,
+        _kind(schema),
         _references(schema),
         deleted=found.deleted,
         **_extras(schema),
@@ -212,7 +216,7 @@ def _schema_text(request: HttpRequest, schema: StoredSchema, max_id: int | None 
     return SchemaText(
         _text(request, schema),
         guid(schema),
-        schema.kind,
+        _kind(schema),
         _references(schema),
         max_id=max_id,
         **_extras(schema),
