@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
+from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
@@ -53,6 +55,7 @@ class Appends:
         streams: StreamService,
         transactions: TransactionService,
         namespaces: NamespaceService,
+        schemas: SchemaService,
         *,
         total_bytes_max: int,
     ) -> None:
@@ -65,7 +68,8 @@ class Appends:
         self._clock = clock
         self._streams = streams
         self._transactions = transactions
-        self._recompression = Recompression(streams)
+        self._recompression = Recompression(streams, log.barrier)
+        self._payloads = PayloadChecks(schemas)
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
         """Put checked batches in line: what is appended later comes later in the log.
@@ -77,13 +81,12 @@ class Appends:
         config = topic.config
         if (
             config.compression_type == "producer"
-            and config.validate_records == "header"
-            and "compact" not in config.cleanup_policy
+            and not config.validates
             and request.stream not in recompression.lines
         ):
             self._streams.store(request.stream).append(request, waiter)
         else:
-            recompression.append(request, config, waiter)
+            recompression.append(request, config, waiter, self._payloads.of(topic))
 
     def _check_room(self, topic: Topic, size: int) -> None:
         """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""

@@ -131,17 +131,18 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
+        self.decoding = Decoding()
+        self.schemas = SchemaService(log, self.decoding)
         self.appends = Appends(
             log,
             clock,
             self.streams,
             self.transactions,
             self.namespaces,
+            self.schemas,
             total_bytes_max=options.total_bytes_max,
         )
-        self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
-        self.schemas = SchemaService(log, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
         self.administration = AccessAdministration(self.security, options.access, clock)

@@ -258,8 +258,12 @@ class SchemaService:
             raise SchemaNotFound(text)
         return sorted(found, key=lambda schema: (schema.space, schema.id))
 
-    def exists(self, space: str, id: int) -> bool:
-        return self._state.schema(space, id) is not None
+    def by_number(self, space: str, id: int) -> StoredSchema | None:
+        return self._state.schema(space, id)
+
+    def by_fingerprint(self, space: str, fingerprint: bytes) -> StoredSchema | None:
+        id = self._state.id_of(space, fingerprint)
+        return None if id is None else self._state.schema(space, id)
 
     def uses(self, schema: StoredSchema, *, deleted: bool = False) -> list[tuple[str, int]]:
         """The stored subjects and versions that have a schema."""
