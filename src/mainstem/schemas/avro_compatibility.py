@@ -48,7 +48,8 @@ class _Resolution:
     def __init__(self, readers: dict[str, Any], writers: dict[str, Any]) -> None:
         self._readers = readers
         self._writers = writers
-        self._compared: set[tuple[str, str]] = set()  # records, which may contain themselves
+        # What each pair of records was found to be; none while it is compared, since it may contain itself.
+        self._compared: dict[tuple[str, str], list[str]] = {}
         self._left = COMPARISONS_MAX
 
     def problems(self, reader: Any, writer: Any, path: str) -> list[str]:
@@ -59,7 +60,7 @@ class _Resolution:
         if isinstance(writer, list):
             return [found for one in writer for found in self.problems(reader, one, path)]
         if isinstance(reader, list):
-            if any(not self._quietly(one, writer, path) for one in reader):
+            if any(not self.problems(one, writer, path) for one in reader):
                 return []
             same = [one for one in reader if _kind(_resolved(one, self._readers)) == _kind(writer)]
             if len(same) == 1:  # the one that was meant
@@ -82,21 +83,14 @@ class _Resolution:
             return self.problems(reader["values"], writer["values"], f"{path}{{}}")
         return []
 
-    def _quietly(self, reader: Any, writer: Any, path: str) -> list[str]:
-        compared = set(self._compared)
-        found = self.problems(reader, writer, path)
-        if found:
-            self._compared = compared
-        return found
-
     def _records(self, reader: Any, writer: Any, path: str) -> list[str]:
         found = _names_differ(reader, writer, path)
         if found:
             return found
         pair = reader["name"], writer["name"]
         if pair in self._compared:
-            return []
-        self._compared.add(pair)
+            return self._compared[pair]
+        self._compared[pair] = []
         written = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             name = field["name"]
@@ -108,6 +102,7 @@ class _Resolution:
                 found.append(
                     f"field {inner!r} of record {reader['name']!r} has no default value, and the writer lacks it"
                 )
+        self._compared[pair] = found
         return found
 
 

@@ -41,6 +41,7 @@ _SAME = (
     "unevaluatedProperties",
 )
 _MISSING = object()
+_PROBLEMS_MAX = 50
 
 
 class JsonDocuments:
@@ -130,13 +131,13 @@ def reading_problems(reader: JsonDocuments, writer: JsonDocuments) -> list[str]:
 
 
 class _Comparison:
-    def __init__(
-        self, reader: JsonDocuments, writer: JsonDocuments, comparisons: list[int] | None = None
-    ) -> None:
+    def __init__(self, reader: JsonDocuments, writer: JsonDocuments) -> None:
         self._reader = reader
         self._writer = writer
-        self._compared: dict[tuple[int, int], tuple[Any, Any]] = {}  # schemas that may contain themselves
-        self._left = comparisons if comparisons is not None else [COMPARISONS_MAX]
+        # What each pair was found to be; none for a pair that is being compared, since it may contain itself. The
+        # schemas are kept, so that no other one gets the same id.
+        self._compared: dict[tuple[int, int], tuple[Any, Any, list[str]]] = {}
+        self._left = COMPARISONS_MAX
 
     def problems(self, reader: Any, writer: Any, path: str) -> list[str]:
         try:
@@ -149,18 +150,21 @@ class _Comparison:
             return [f"{_at(path)} it is no longer allowed"]
         writer = {} if writer is True else writer
         pair = id(reader), id(writer)
-        if pair in self._compared or (reader == writer and "$ref" not in str(reader)):
-            return []
-        self._compared[pair] = reader, writer  # kept, so that no other schema gets the same id
-        self._left[0] -= 1
-        if self._left[0] <= 0:
+        known = self._compared.get(pair)
+        if known is not None:
+            return known[2]
+        self._left -= 1
+        if self._left <= 0:
             return [f"{_at(path)} the schemas are too complex to compare"]
-        return self._combined(reader, writer, path)
+        self._compared[pair] = reader, writer, []
+        found = self._combined(reader, writer, path)[:_PROBLEMS_MAX]
+        self._compared[pair] = reader, writer, found
+        return found
 
     def _combined(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
         for keyword in ("anyOf", "oneOf"):  # the reader must accept each of the writer's alternatives
             if keyword in writer:
-                if writer.get(keyword) == reader.get(keyword):
+                if _same(writer[keyword], reader.get(keyword)):
                     reader, writer = _without(reader, keyword), _without(writer, keyword)
                     return self._combined(reader, writer, path)
                 rest = _without(writer, keyword)
@@ -177,11 +181,7 @@ class _Comparison:
         found: list[str] = []
         for keyword in ("anyOf", "oneOf"):
             if keyword in reader:
-                alternatives = [_Comparison(self._reader, self._writer, self._left) for _ in reader[keyword]]
-                tried = [
-                    each.problems(one, writer, path)
-                    for each, one in zip(alternatives, reader[keyword], strict=True)
-                ]
+                tried = [self.problems(one, writer, path) for one in reader[keyword]]
                 if all(tried):
                     same_type = [one for one in tried if not any("type" in text for text in one)]
                     found += (
@@ -199,7 +199,7 @@ class _Comparison:
             return found
         found = [*_values(reader, writer, path), *_bounds(reader, writer, path)]
         for keyword in _SAME:
-            if keyword in reader and reader[keyword] != writer.get(keyword, _MISSING):
+            if keyword in reader and not _same(reader[keyword], writer.get(keyword, _MISSING)):
                 found.append(f"{_at(path)} {keyword} was added or changed")
         types = _type_set(writer)
         if "object" in types:
@@ -291,6 +291,11 @@ def _accepts_all(schema: Any) -> bool:
     )
 
 
+def _same(first: Any, second: Any) -> bool:
+    """Whether two parts of different documents say the same. Equal references may name different things."""
+    return bool(first == second) and not any("$ref" in one for one in _subschemas(first))
+
+
 def _without(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != keyword}
 
@@ -299,6 +304,8 @@ def _merged(first: dict[str, Any], second: Any) -> dict[str, Any]:
     """A schema that documents of both satisfy."""
     if not isinstance(second, dict):
         return first
+    if not first:
+        return second
     merged = {**first, **second}
     if "required" in first and "required" in second:
         merged["required"] = [*first["required"], *second["required"]]
