@@ -6,6 +6,7 @@ import contextlib
 import json
 import struct
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,13 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
+from mainstem.cli.main import run
+from mainstem.client.schemas import SchemaRegistry
+from mainstem.errors import SchemaRefused, UndecodablePayload
 from mainstem.records.building import build_batch
 from mainstem.testing.server import ServerProcess
 
@@ -302,6 +309,50 @@ def test_topics_validate_by_id_or_by_payload(registry: Registry) -> None:
     assert "field 'b'" in answer.json()["error"]["message"]
     metrics = registry.client.get("/v0/metrics", headers={"accept": "text/plain"}).text
     assert "mainstem_schema_undecodable_batches_total" in metrics
+
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {
+                "name": "price",
+                "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            },
+        ],
+    }
+)
+
+
+def test_the_clients_serialiser_and_confluents_read_each_other(registry: Registry) -> None:
+    url = f"http://{registry.server.address('http')}"
+    context = SerializationContext("orders", MessageField.VALUE)
+    order = {"id": 7, "price": Decimal("12.50")}
+    with SchemaRegistry(url) as ours, SchemaRegistryClient({"url": url}) as theirs:
+        payload = ours.serializer("orders-value", ORDER)(order)
+        assert AvroDeserializer(theirs)(payload, context) == order
+        written = AvroSerializer(theirs, ORDER)(order, context)
+        assert written == payload
+        assert ours.deserialize(written) == order
+        with pytest.raises(UndecodablePayload, match="id"):
+            ours.serializer("orders-value")({"id": "seven", "price": Decimal(1)})
+        with pytest.raises(SchemaRefused, match="not found"):
+            ours.latest("no-such-subject")
+
+
+def test_the_command_line_shows_and_writes_decoded_values(
+    registry: Registry, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    server = ("--url", f"http://{registry.server.address('http')}")
+    registry.register("cli-value", TWO)
+    assert run(["produce", *server, "--create", "--schema", "cli-value", "cli", '{"a": 1, "b": 2}']) == 0
+    assert run(["consume", *server, "--decode", "cli"]) == 0
+    assert json.loads(capfdbinary.readouterr().out) == {"a": 1, "b": 2}
+    assert run(["produce", *server, "--schema", "cli-value", "cli", '{"a": "x"}']) != 0
+    assert b"R.a" in capfdbinary.readouterr().err
+    assert run(["consume", *server, "--decode", "cli", "--data-dir", "somewhere"]) != 0
 
 
 def _batch(value: bytes) -> bytes:
