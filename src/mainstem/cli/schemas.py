@@ -36,7 +36,9 @@ def _registry(target: Target) -> SchemaRegistry:
         raise click.UsageError("--decode and --schema need a server: its registry has the schemas")
     from mainstem.client.schemas import SchemaRegistry
 
-    return SchemaRegistry(target.url, api_key=target.api_key)
+    registry = SchemaRegistry(target.url, api_key=target.api_key)
+    click.get_current_context().call_on_close(registry.close)
+    return registry
 
 
 def decoding(target: Target, show: Formatter) -> Formatter:
