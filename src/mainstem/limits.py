@@ -319,3 +319,11 @@ SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for it
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
+
+# The schema registry
+SCHEMA_CHARS_MAX = 1_000_000  # of one schema with its references, metadata and rules
+SCHEMAS_CHARS_MAX = 512_000_000  # of all schemas together: they are held in memory
+SCHEMA_SUBJECTS_MAX = 100_000
+SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
+SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
+SCHEMAS_PARSED_KEPT = 1_000

@@ -26,6 +26,7 @@ from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
+from mainstem.ledger.schemas import Schemas
 from mainstem.ledger.section import Buffer, Command, Section
 from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
@@ -70,6 +71,7 @@ class Sections:
     rates: Rates
     reports: Reports
     api_keys: ApiKeys
+    schemas: Schemas
 
 
 class Registry:
