@@ -304,3 +304,9 @@ KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way

@@ -10,6 +10,7 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
+from mainstem.ledger.buckets import Buckets
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -68,6 +69,7 @@ class Sections:
     rates: Rates
     reports: Reports
     api_keys: ApiKeys
+    buckets: Buckets
 
 
 class Registry:

@@ -13,6 +13,7 @@ from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.routes import CATALOG, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions
 from mainstem.doors.http.routes.table import ROUTES
@@ -47,6 +48,14 @@ class ClientDisconnected(Exception):
 class App:
     def __init__(self, context: Context) -> None:
         self.context = context
+
+    @property
+    def budget(self) -> Budget:
+        return self.context.budget
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """A connection was made."""
+        self.context.clients.connected(transport)
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
