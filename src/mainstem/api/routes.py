@@ -554,6 +554,9 @@ _DONE = (204,)
 POST_OAUTH_TOKEN = Route(
     "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
 )
+SIGN_S3_REQUEST = Route(
+    "POST", "/iceberg/v1/aws/s3/sign", catalog.SignedRequest, Scope.READ, Body.JSON, catalog.SignBody
+)
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
 CREATE_NAMESPACE = Route(

@@ -82,7 +82,7 @@ class UploadPart(msgspec.Struct, frozen=True, array_like=True):
     checksum: str = ""
 
 
-class Upload(msgspec.Struct, frozen=True, array_like=True):
+class MultipartUpload(msgspec.Struct, frozen=True, array_like=True):
     """A multipart upload; also the form in a checkpoint."""
 
     id: str
@@ -100,7 +100,7 @@ class BucketStates(msgspec.Struct, frozen=True, array_like=True):
 
     buckets: list[Bucket]
     objects: list[ObjectHistory]
-    uploads: list[Upload]
+    uploads: list[MultipartUpload]
 
 
 class Precondition(msgspec.Struct, frozen=True, array_like=True):
@@ -143,7 +143,7 @@ class DeleteObject(Command, frozen=True, tag=234):
 
 
 class BeginUpload(Command, frozen=True, tag=235):
-    upload: Upload
+    upload: MultipartUpload
 
 
 class PutUploadPart(Command, frozen=True, tag=236):
@@ -177,7 +177,7 @@ class Buckets(Section[BucketStates]):
     def __init__(self) -> None:
         self._buckets: Keyed[str, Bucket] = Keyed(fields_hash("bucket"))
         self._objects: Keyed[tuple[str, str], ObjectHistory] = Keyed(fields_hash("object"))
-        self._uploads: Keyed[str, Upload] = Keyed(fields_hash("upload"))
+        self._uploads: Keyed[str, MultipartUpload] = Keyed(fields_hash("upload"))
         self._keys: dict[str, list[str]] = {}  # by bucket, sorted; follows from the objects
         self._blobs: set[str] = set()  # that versions and parts refer to
 
@@ -204,15 +204,15 @@ class Buckets(Section[BucketStates]):
         for at in range(bisect_left(keys, start), len(keys)):
             yield keys[at]
 
-    def upload(self, id: str) -> Upload | None:
+    def upload(self, id: str) -> MultipartUpload | None:
         return self._uploads.get(id)
 
-    def uploads_of(self, bucket: str) -> list[Upload]:
+    def uploads_of(self, bucket: str) -> list[MultipartUpload]:
         """By key and start."""
         found = [upload for upload in self._uploads.unordered() if upload.bucket == bucket]
         return sorted(found, key=lambda upload: (upload.key, upload.started_ms, upload.id))
 
-    def expired_uploads(self, before_ms: int) -> list[Upload]:
+    def expired_uploads(self, before_ms: int) -> list[MultipartUpload]:
         return [upload for upload in self._uploads if upload.started_ms < before_ms]
 
     def knows(self, blob: str) -> bool:
@@ -378,7 +378,9 @@ class Buckets(Section[BucketStates]):
     # Multipart uploads
 
     @applies(BeginUpload)
-    def begin(self, command: BeginUpload, now: Moment) -> Upload | BucketNotFound | LimitReached | InvalidInput:
+    def begin(
+        self, command: BeginUpload, now: Moment
+    ) -> MultipartUpload | BucketNotFound | LimitReached | InvalidInput:
         upload = command.upload
         if upload.bucket not in self._buckets and upload.bucket not in RESERVED:
             return BucketNotFound(upload.bucket)
@@ -488,5 +490,7 @@ def bad_key(key: str) -> InvalidInput | None:
     return None
 
 
-def _blobs_of(versions: Iterator[ObjectVersion] | tuple[ObjectVersion, ...] | list[ObjectVersion]) -> tuple[str, ...]:
+def _blobs_of(
+    versions: Iterator[ObjectVersion] | tuple[ObjectVersion, ...] | list[ObjectVersion],
+) -> tuple[str, ...]:
     return tuple(id for version in versions for id, _ in version.blobs)

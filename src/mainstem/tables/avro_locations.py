@@ -62,7 +62,9 @@ class _Rewriter:
             count, size = self._long(), self._long()
             block = file[self._at : self._at + size]
             at = self._at + size + _SYNC_BYTES
-            content = self._block(schema, count, zlib.decompress(block, -15) if codec == b"deflate" else block)
+            content = self._block(
+                schema, count, zlib.decompress(block, -15) if codec == b"deflate" else block
+            )
             if codec == b"deflate":
                 packer = zlib.compressobj(wbits=-15)
                 content = packer.compress(content) + packer.flush()

@@ -66,6 +66,7 @@ __all__ = [
 
 _events = events.named("tables")
 
+S3_PREFIX = "s3://tables/"  # of locations at the S3 door, in front of keys
 FOLDER = "tables"  # keys of all tables' own objects start with it
 
 ID_DIGITS = 16  # of a table's id, in the name of its folder
@@ -348,7 +349,7 @@ class Catalog:
 
         A table that cannot be relocated stays as it is, and fails when it is used."""
         for table in list(self._log.ledger.tables):
-            if not table.location.startswith(f"{self.store_url}/"):
+            if not table.location.startswith((f"{self.store_url}/", S3_PREFIX)):
                 try:
                     await self._relocate_table(table)
                 except TableChanged:
@@ -396,14 +397,14 @@ class Catalog:
         return deleted
 
     def key_of(self, location: str) -> str:
-        return location.removeprefix(f"{self.store_url}/")
+        return location.removeprefix(f"{self.store_url}/").removeprefix(S3_PREFIX)
 
     def _own_key(self, location: str) -> str:
         """Raises InvalidInput unless it is in the folder of all tables: clients must not name the server's files."""
-        prefix = f"{self.store_url}/{FOLDER}/"
+        prefix = f"{S3_PREFIX if location.startswith(S3_PREFIX) else f'{self.store_url}/'}{FOLDER}/"
         if len(location) > limits.TABLE_LOCATION_CHARS_MAX // 2:  # leaves space for the names of files in it
             raise InvalidInput(f"a location may have up to {limits.TABLE_LOCATION_CHARS_MAX // 2} characters")
-        key = location.removeprefix(f"{self.store_url}/").rstrip("/")
+        key = self.key_of(location).rstrip("/")
         parts = key.split("/")
         if not location.startswith(prefix) or any(not part or part.startswith(".") for part in parts):
             raise InvalidInput(

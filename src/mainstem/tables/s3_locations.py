@@ -19,10 +19,10 @@ from mainstem.errors import InvalidInput
 from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.tables.avro_locations import MAGIC, with_locations
-from mainstem.tables.catalog import FOLDER, TOPIC_SUFFIX, Catalog
+from mainstem.tables.catalog import FOLDER, S3_PREFIX, TOPIC_SUFFIX, Catalog
 
 BUCKET = "tables"
-PREFIX = f"s3://{BUCKET}/"
+PREFIX = S3_PREFIX
 CONVERTED_BYTES_MAX = 64 * limits.MIB  # kept in memory
 CONVERTED_FILE_BYTES_MAX = 64 * limits.MIB
 LENGTHS_KEPT = 100_000
@@ -31,7 +31,9 @@ LENGTHS_KEPT = 100_000
 def is_converted(key: str) -> bool:
     """Whether the S3 door serves this object with other locations than the store has."""
     folder, found, name = key.partition("/metadata/")
-    return bool(found) and folder.startswith(f"{FOLDER}/") and folder.endswith(TOPIC_SUFFIX) and "/" not in name
+    return (
+        bool(found) and folder.startswith(f"{FOLDER}/") and folder.endswith(TOPIC_SUFFIX) and "/" not in name
+    )
 
 
 class S3Locations:

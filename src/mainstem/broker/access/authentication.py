@@ -108,7 +108,9 @@ class Authentication:
             return self.user(id), expires_ms
         stored = self._security.api_keys.get(id)
         if stored is not None:
-            ends = min(expires_ms or stored.expires_ms, stored.expires_ms) if stored.expires_ms else expires_ms
+            ends = (
+                min(expires_ms or stored.expires_ms, stored.expires_ms) if stored.expires_ms else expires_ms
+            )
             return principal_of_key(stored), ends
         return next(((key.principal, expires_ms) for key in self._keys if key.principal.name == id), None)
 

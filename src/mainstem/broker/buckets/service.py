@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-
 from mainstem.broker.buckets.blobs import Blobs, Span, blob_key
 from mainstem.errors import (
     BucketNotFound,
@@ -28,13 +27,13 @@ from mainstem.ledger.buckets import (
     CompleteUpload,
     DeleteObject,
     EndUpload,
+    MultipartUpload,
     ObjectChange,
     ObjectVersion,
     Precondition,
     PutObject,
     PutUploadPart,
     RemoveBucket,
-    Upload,
     UploadPart,
     bad_key,
 )
@@ -50,10 +49,10 @@ __all__ = [
     "Bucket",
     "BucketService",
     "ListedObjects",
+    "MultipartUpload",
     "ObjectChange",
     "ObjectVersion",
     "Precondition",
-    "Upload",
     "UploadPart",
     "collapsed",
 ]
@@ -235,24 +234,26 @@ class BucketService:
 
     async def begin_upload(
         self, bucket: str, key: str, *, headers: Headers, algorithm: str, principal: str
-    ) -> Upload:
+    ) -> MultipartUpload:
         """Raises BucketNotFound, LimitReached, InvalidInput."""
         id = self._random.token(16).hex()
-        upload = Upload(id, bucket, key, self._clock.now_ms(), principal, headers, algorithm)
-        begun: Upload = await self._log.propose(BeginUpload(upload))
+        upload = MultipartUpload(id, bucket, key, self._clock.now_ms(), principal, headers, algorithm)
+        begun: MultipartUpload = await self._log.propose(BeginUpload(upload))
         return begun
 
-    def upload(self, bucket: str, key: str, id: str) -> Upload:
+    def upload(self, bucket: str, key: str, id: str) -> MultipartUpload:
         """Raises UploadNotFound."""
         found = self._log.ledger.buckets.upload(id)
         if found is None or (found.bucket, found.key) != (bucket, key):
             raise UploadNotFound(id)
         return found
 
-    def uploads(self, bucket: str) -> list[Upload]:
+    def uploads(self, bucket: str) -> list[MultipartUpload]:
         return self._log.ledger.buckets.uploads_of(bucket)
 
-    async def put_part(self, upload: str, number: int, blob: tuple[str, int], etag: str, checksum: str) -> UploadPart:
+    async def put_part(
+        self, upload: str, number: int, blob: tuple[str, int], etag: str, checksum: str
+    ) -> UploadPart:
         """Raises UploadNotFound, InvalidInput."""
         part = UploadPart(number, blob[0], blob[1], etag, self._clock.now_ms(), checksum)
         await self._change(PutUploadPart(upload, part), (blob[0],))
@@ -260,7 +261,7 @@ class BucketService:
 
     async def complete_upload(
         self,
-        upload: Upload,
+        upload: MultipartUpload,
         numbers: Sequence[int],
         *,
         etag: str,
@@ -346,4 +347,3 @@ def encoded_size(headers: Headers) -> int:
 
 
 OBJECTS_PER_PAGE_MAX = 1000
-

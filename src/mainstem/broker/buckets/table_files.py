@@ -18,11 +18,12 @@ from mainstem.ledger.namespaces import split
 from mainstem.ledger.parts import PARTS
 from mainstem.log.log import Log
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
-from mainstem.tables.catalog import FOLDER, Catalog
+from mainstem.tables.catalog import FOLDER, Catalog, Table, TableName
 from mainstem.tables.s3_locations import BUCKET, S3Locations, is_converted
 
 __all__ = ["BUCKET", "TableFiles", "TableOwner"]
 
+NAMES_KEPT = 10_000
 LISTED_MAX = 100_000  # files that one listing looks at
 _FOLDERS = (f"{FOLDER}/", PARTS)
 
@@ -45,21 +46,39 @@ class TableFiles:
         self._streams = streams
         self._catalog = catalog
         self.locations = locations
+        self._names: dict[str, TableName] = {}  # by folder: the table that was found there last
 
     def owner(self, key: str) -> TableOwner | None:
-        """None: there is no such table or topic."""
+        """None: that table or topic does not exist."""
         if key.startswith(PARTS):
             return self._of_topic(key.removeprefix(PARTS).partition("/")[0])
         if not key.startswith(f"{FOLDER}/"):
             return None
+        table = self._table_of(key)
+        if table is None:
+            return None
+        if table.topic_id:
+            return self._of_topic(table.topic_id.hex())
+        name = self._catalog.rule_name(table.namespace, table.name)
+        return TableOwner(name, split(name)[0], True)
+
+    def _table_of(self, key: str) -> Table | None:
+        """The table in whose folder a file is."""
+        short = "/".join(key.split("/", 3)[:3])
+        known = self._names.get(short)
+        found = None if known is None else self._log.ledger.tables.get(*known)
+        if found is not None and key.startswith(f"{self._folder(found)}/"):
+            return found
         for table in self._catalog.all_tables():
-            folder = self._catalog.key_of(table.location).rpartition("/metadata/")[0]
-            if key.startswith(f"{folder}/"):
-                if table.topic_id:
-                    return self._of_topic(table.topic_id.hex())
-                name = self._catalog.rule_name(table.namespace, table.name)
-                return TableOwner(name, split(name)[0], True)
+            if key.startswith(f"{self._folder(table)}/"):
+                if len(self._names) >= NAMES_KEPT:
+                    self._names.clear()
+                self._names[short] = (table.namespace, table.name)
+                return table
         return None
+
+    def _folder(self, table: Table) -> str:
+        return self._catalog.key_of(table.location).rpartition("/metadata/")[0]
 
     def _of_topic(self, id: str) -> TableOwner | None:
         try:
@@ -127,5 +146,3 @@ def _described(found: StoredObject) -> ObjectVersion:
         f"{found.key}\0{found.size_bytes}\0{found.modified_ms}".encode(), usedforsecurity=False
     )
     return ObjectVersion("null", found.modified_ms, found.size_bytes, digest.hexdigest())
-
-

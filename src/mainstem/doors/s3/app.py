@@ -19,7 +19,7 @@ from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.http.transport.responses import Asgi, Receive, Send
 from mainstem.doors.s3 import bucket_operations, object_operations, upload_operations
-from mainstem.doors.s3.bodies import STEP_BYTES, Body, ClientGone
+from mainstem.doors.s3.bodies import STEP_BYTES, ClientGone, S3Body
 from mainstem.doors.s3.errors import S3Error, access_denied, as_s3_error, error_body
 from mainstem.doors.s3.requests import S3Request, S3Response, parse_path, parse_query
 from mainstem.doors.s3.sending import FileSender, ReaderStalled
@@ -121,7 +121,13 @@ class S3Traffic:
 
 class S3App:
     def __init__(
-        self, broker: Broker, budget: Budget, sender: FileSender, origins: OriginPolicy, *, insecure: bool = False
+        self,
+        broker: Broker,
+        budget: Budget,
+        sender: FileSender,
+        origins: OriginPolicy,
+        *,
+        insecure: bool = False,
     ) -> None:
         self._broker = broker
         self._budget = budget
@@ -147,7 +153,7 @@ class S3App:
 
     async def serve(self, scope: Asgi, receive: Receive, send: Send, write: Any) -> None:
         started = perf_counter()
-        exchange = _Exchange(self, scope, receive)
+        exchange = S3Exchange(self, scope, receive)
         try:
             response = await exchange.run()
             sent = await self._respond(exchange, response, send)
@@ -161,9 +167,11 @@ class S3App:
         traffic.received_bytes += exchange.body.received if exchange.body is not None else 0
         traffic.sent_bytes += sent
 
-    async def _respond(self, exchange: _Exchange, response: S3Response, send: Send) -> int:
+    async def _respond(self, exchange: S3Exchange, response: S3Response, send: Send) -> int:
         length = len(response.body) if response.length is None else response.length
-        headers = [(name.encode("latin-1", "replace"), value.encode("utf-8")) for name, value in response.headers]
+        headers = [
+            (name.encode("latin-1", "replace"), value.encode("utf-8")) for name, value in response.headers
+        ]
         headers.append((b"x-amz-request-id", exchange.id.encode()))
         if response.status not in (204, 304):
             headers.append((b"content-length", b"%d" % length))
@@ -178,9 +186,7 @@ class S3App:
         await send({"type": "http.response.body", "body": response.body})
         return len(response.body)
 
-    async def _send_spans(
-        self, response: S3Response, headers: list[tuple[bytes, bytes]], send: Send
-    ) -> int:
+    async def _send_spans(self, response: S3Response, headers: list[tuple[bytes, bytes]], send: Send) -> int:
         blobs, spans = self._broker.buckets.blobs, response.spans or []
         cycle = self._sender.cycle_of(send)
         files = await blobs.open_files(spans) if cycle is not None else None
@@ -225,7 +231,11 @@ class S3App:
             raise
 
     def _by_signature(
-        self, signature: Signature | None, scope: Asgi, query: list[tuple[str, str]], headers: Mapping[str, str]
+        self,
+        signature: Signature | None,
+        scope: Asgi,
+        query: list[tuple[str, str]],
+        headers: Mapping[str, str],
     ) -> tuple[Principal, SessionScope | None, ChunkSignatures | None]:
         if signature is None:
             raise access_denied("this server needs signed requests: see `mainstem key s3`")
@@ -253,7 +263,7 @@ class S3App:
         return self._broker
 
 
-class _Exchange:
+class S3Exchange:
     """One request on its way to its operation."""
 
     def __init__(self, app: S3App, scope: Asgi, receive: Receive) -> None:
@@ -265,7 +275,7 @@ class _Exchange:
         self.id = secrets.token_hex(8).upper()
         self.operation = "none"
         self.headers: dict[str, str] = {}
-        self.body: Body | None = None
+        self.body: S3Body | None = None
 
     async def run(self) -> S3Response:
         try:
@@ -278,14 +288,16 @@ class _Exchange:
             raise
         except Exception as error:  # noqa: BLE001 - one request must not take the server down
             _log.exception("request failed", path=self._scope["path"], method=self._scope["method"])
-            return self._failed(S3Error(500, "InternalError", f"a fault of the server: {type(error).__name__}"))
+            return self._failed(
+                S3Error(500, "InternalError", f"a fault of the server: {type(error).__name__}")
+            )
 
     async def _run(self) -> S3Response:
         app, scope = self._app, self._scope
         for raw_name, raw_value in scope["headers"]:
             name, value = raw_name.decode("latin-1"), raw_value.decode("utf-8", "surrogateescape")
             self.headers[name] = f"{self.headers[name]},{value}" if name in self.headers else value
-        self.body = Body(self._receive, self.headers, None, False)
+        self.body = S3Body(self._receive, self.headers, None, False)
         app.check_origin(scope["method"], dict(reversed(scope["headers"])))
         query = parse_query(scope["query_string"])
         bucket, key = parse_path(scope["raw_path"])
@@ -296,7 +308,7 @@ class _Exchange:
         holder = holder_of(principal, host)
         app.enter(holder)
         self._holder = holder
-        self.body = Body(self._receive, self.headers, signatures, signatures is not None)
+        self.body = S3Body(self._receive, self.headers, signatures, signatures is not None)
         request = S3Request(app.broker, scope, self.headers, query, principal, session, self.body)
         if scope["method"] in ("PUT", "POST"):
             await app.budget.received.reserve(holder, 2 * STEP_BYTES)

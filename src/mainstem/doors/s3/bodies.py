@@ -62,7 +62,7 @@ def new_hash(algorithm: str) -> Hash:
     raise not_implemented(f"the checksum algorithm {algorithm[:16]}; it offers {', '.join(ALGORITHMS)}")
 
 
-class Body:
+class S3Body:
     """The body of one request. Iterate over `chunks` once; then the digests are known."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Body:
 
     @property
     def checksum(self) -> str:
-        """"ALGORITHM=base64", or empty."""
+        """ "ALGORITHM=base64", or empty."""
         if not self._algorithm:
             return ""
         digest = self._hashes[self._algorithm].digest()
@@ -256,10 +256,14 @@ class Body:
     def _check_all(self) -> None:
         declared = self._headers.get("x-amz-decoded-content-length") if self._framed else None
         if declared is not None and declared != str(self.size):
-            raise S3Error(400, "IncompleteBody", "the body does not have the length that the request declares")
+            raise S3Error(
+                400, "IncompleteBody", "the body does not have the length that the request declares"
+            )
         if self._sha256 and self._hashes["SHA256"].digest().hex() != self._sha256.lower():
             raise S3Error(
-                400, "XAmzContentSHA256Mismatch", "the body does not have the SHA-256 that the request declares"
+                400,
+                "XAmzContentSHA256Mismatch",
+                "the body does not have the SHA-256 that the request declares",
             )
         content_md5 = self._headers.get("content-md5")
         if content_md5 is not None and _decoded(content_md5, "InvalidDigest", 16) != self._md5.digest():
@@ -269,7 +273,9 @@ class Body:
             given = self._checksum or self._trailers.get(name, "")
             if given and given != self.checksum.partition("=")[2]:
                 raise S3Error(
-                    400, "BadDigest", f"the body does not have the {self._algorithm} that the request declares"
+                    400,
+                    "BadDigest",
+                    f"the body does not have the {self._algorithm} that the request declares",
                 )
 
 
@@ -279,7 +285,8 @@ def _declared(headers: Mapping[str, str]) -> tuple[str, str]:
     found = [
         (name[len(prefix) :].upper(), value)
         for name, value in headers.items()
-        if name.startswith(prefix) and name not in ("x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode")
+        if name.startswith(prefix)
+        and name not in ("x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode")
     ]
     if len(found) > 1:
         raise S3Error(400, "InvalidRequest", "a request declares one checksum at most")

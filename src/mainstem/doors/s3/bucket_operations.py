@@ -42,14 +42,22 @@ _UNSET = {
     "ownershipControls": "OwnershipControlsNotFoundError",
 }
 _OTHER_SETTINGS = frozenset(
-    {"acl", "logging", "notification", "requestPayment", "accelerate", "analytics", "inventory", "metrics", "policyStatus"}
+    {
+        "acl",
+        "logging",
+        "notification",
+        "requestPayment",
+        "accelerate",
+        "analytics",
+        "inventory",
+        "metrics",
+        "policyStatus",
+    }
 )
 
 
 async def list_buckets(request: S3Request) -> S3Response:
-    shown = [
-        bucket for bucket in request.broker.buckets.all() if request.may(Operation.DESCRIBE, bucket)
-    ]
+    shown = [bucket for bucket in request.broker.buckets.all() if request.may(Operation.DESCRIBE, bucket)]
     rows = [(TABLES, 0), *((bucket.name, bucket.created_ms) for bucket in shown)]
     buckets = [
         Element("Bucket", Element("Name", name), Element("CreationDate", iso_time(created)))
@@ -70,7 +78,9 @@ async def create_bucket(request: S3Request) -> S3Response:
     try:
         await request.broker.buckets.create(request.bucket, namespace)
     except BucketExists:
-        present = next((one for one in request.broker.buckets.all() if one.name == request.bucket), _OWN_FILES)
+        present = next(
+            (one for one in request.broker.buckets.all() if one.name == request.bucket), _OWN_FILES
+        )
         if present is not _OWN_FILES and request.may(Operation.DESCRIBE, present):
             raise S3Error(409, "BucketAlreadyOwnedByYou", f"bucket {request.bucket!r} exists") from None
         raise
@@ -190,7 +200,9 @@ async def _list_objects(request: S3Request, bucket: Bucket) -> S3Response:
     if second:
         rows += [
             Element("KeyCount", len(found.objects) + len(found.prefixes)),
-            Element("ContinuationToken", query["continuation-token"]) if "continuation-token" in query else None,
+            Element("ContinuationToken", query["continuation-token"])
+            if "continuation-token" in query
+            else None,
             Element("NextContinuationToken", _token(found.next)) if found.next and most else None,
             Element("StartAfter", encoded(query["start-after"])) if query.get("start-after") else None,
         ]

@@ -70,7 +70,10 @@ def asked_range(text: str | None, size: int) -> tuple[int, int] | None:
 
 def unsatisfiable(size: int) -> S3Error:
     return S3Error(
-        416, "InvalidRange", "the range starts behind the end of the object", (("content-range", f"bytes */{size}"),)
+        416,
+        "InvalidRange",
+        "the range starts behind the end of the object",
+        (("content-range", f"bytes */{size}"),),
     )
 
 

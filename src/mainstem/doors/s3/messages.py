@@ -18,7 +18,6 @@ OWNER_ID = "mainstem"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0d\x0e-\x1f\ufffe\uffff]")
 
 
-
 class Element:
     """An element with text, or with others inside."""
 

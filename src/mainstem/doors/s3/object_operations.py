@@ -9,7 +9,7 @@ from mainstem.api.access import Operation
 from mainstem.broker.buckets.service import ObjectVersion
 from mainstem.broker.buckets.service import check_key as check_object_key
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
-from mainstem.doors.s3.bodies import OBJECT_BYTES_MAX, Body
+from mainstem.doors.s3.bodies import OBJECT_BYTES_MAX, S3Body
 from mainstem.doors.s3.conditions import NotModified, asked_range, check_conditions, write_condition
 from mainstem.doors.s3.errors import S3Error, invalid_argument, not_implemented
 from mainstem.doors.s3.messages import Element, document, http_time, iso_time, owner
@@ -114,7 +114,11 @@ def _kept_headers(request: S3Request, version: ObjectVersion) -> list[tuple[str,
         if asked in request.query:
             kept[name] = _header_value(request.query[asked])
     algorithm, _, value = version.checksum.partition("=")
-    if value and request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED" and "range" not in request.headers:
+    if (
+        value
+        and request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
+        and "range" not in request.headers
+    ):
         kept[f"x-amz-checksum-{algorithm.lower()}"] = value
         kept["x-amz-checksum-type"] = "COMPOSITE" if "-" in value else "FULL_OBJECT"
     return list(kept.items())
@@ -220,14 +224,16 @@ def kept_of(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         kept["content-encoding"] = encoding
     meta = {name: value for name, value in headers.items() if name.startswith(_META)}
     if sum(len(name) - len(_META) + len(value) for name, value in meta.items()) > METADATA_BYTES_MAX:
-        raise S3Error(400, "MetadataTooLarge", f"metadata of an object takes up to {METADATA_BYTES_MAX} bytes")
+        raise S3Error(
+            400, "MetadataTooLarge", f"metadata of an object takes up to {METADATA_BYTES_MAX} bytes"
+        )
     return tuple(sorted((kept | meta).items()))
 
 
 async def copy_object(request: S3Request) -> S3Response:
     require_write(request)
     condition = write_condition(request.headers)
-    source = await CopySource.find(request)
+    source = await SourceObject.find(request)
     directive = request.headers.get("x-amz-metadata-directive", "COPY").upper()
     if directive not in ("COPY", "REPLACE"):
         raise invalid_argument("x-amz-metadata-directive must be COPY or REPLACE")
@@ -263,19 +269,21 @@ async def copy_object(request: S3Request) -> S3Response:
     return S3Response(200, document(result), headers)
 
 
-class CopySource:
+class SourceObject:
     """The object that a request copies from."""
 
-    def __init__(self, request: S3Request, bucket: str, key: str, version_id: str, version: ObjectVersion) -> None:
+    def __init__(
+        self, request: S3Request, bucket: str, key: str, version_id: str, version: ObjectVersion
+    ) -> None:
         self._request = request
         self.bucket = bucket
         self.key = key
         self.version_id = version_id
         self.version = version
-        self.body: Body
+        self.body: S3Body
 
     @classmethod
-    async def find(cls, request: S3Request) -> CopySource:
+    async def find(cls, request: S3Request) -> SourceObject:
         """Raises S3Error, BucketNotFound, ObjectNotFound."""
         path, _, query = request.headers["x-amz-copy-source"].partition("?")
         bucket, _, key = unquote(path).removeprefix("/").partition("/")
@@ -298,7 +306,7 @@ class CopySource:
 
         algorithm = self.version.checksum.partition("=")[0]
         asked = self._request.headers.get("x-amz-checksum-algorithm", "").upper() or algorithm
-        self.body = Body(receive, {}, None, False)
+        self.body = S3Body(receive, {}, None, False)
         self.body.use(asked)
         return self.body.chunks()
 

@@ -16,7 +16,7 @@ from mainstem.broker.buckets.table_files import BUCKET as TABLES
 from mainstem.broker.buckets.table_files import TableOwner
 from mainstem.broker.namespaces import qualify
 from mainstem.doors.http.transport.responses import Asgi
-from mainstem.doors.s3.bodies import Body
+from mainstem.doors.s3.bodies import S3Body
 from mainstem.doors.s3.errors import S3Error, access_denied, invalid_argument
 from mainstem.errors import BucketNotFound, ObjectNotFound
 
@@ -59,7 +59,7 @@ class S3Request:
         query: list[tuple[str, str]],
         principal: Principal,
         session: SessionScope | None,
-        body: Body,
+        body: S3Body,
     ) -> None:
         self.broker = broker
         self.method: str = scope["method"]
@@ -110,9 +110,7 @@ class S3Request:
             access.denies(self.principal, self.host, operation, ResourceType.BUCKET, one) for one in names
         ):
             return False
-        return of_bucket or access.allows(
-            self.principal, self.host, operation, ResourceType.BUCKET, names[1]
-        )
+        return of_bucket or access.allows(self.principal, self.host, operation, ResourceType.BUCKET, names[1])
 
     def _in_session(self, operation: Operation, bucket: str, key: str) -> bool:
         if self.session is None:
@@ -158,9 +156,7 @@ class S3Request:
             return False
         if self.principal.namespace and owner.namespace != self.principal.namespace:
             return False
-        return self.broker.access.allows(
-            self.principal, self.host, operation, ResourceType.TABLE, owner.name
-        )
+        return self.broker.access.allows(self.principal, self.host, operation, ResourceType.TABLE, owner.name)
 
     # Objects of either kind
 
@@ -173,7 +169,9 @@ class S3Request:
         self.require(Operation.READ, found, key)
         return self.broker.buckets.version(bucket, key, version)
 
-    async def content(self, bucket: str, key: str, version: ObjectVersion, start: int, length: int) -> bytes | list[Span]:
+    async def content(
+        self, bucket: str, key: str, version: ObjectVersion, start: int, length: int
+    ) -> bytes | list[Span]:
         """A range of an object's bytes, or where they are stored."""
         if bucket != TABLES:
             return self.broker.buckets.spans(version, start, length)
@@ -182,7 +180,9 @@ class S3Request:
             return converted[start : start + length]
         return self.broker.table_files.spans(key, start, length)
 
-    async def chunks(self, bucket: str, key: str, version: ObjectVersion, start: int, length: int) -> AsyncIterator[bytes]:
+    async def chunks(
+        self, bucket: str, key: str, version: ObjectVersion, start: int, length: int
+    ) -> AsyncIterator[bytes]:
         """A range of an object's bytes, in steps."""
         content = await self.content(bucket, key, version, start, length)
         if isinstance(content, bytes):

@@ -44,7 +44,11 @@ class FileSender:
         return cycle
 
     async def send(
-        self, cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], spans: list[OpenSpan]
+        self,
+        cycle: RequestResponseCycle,
+        status: int,
+        headers: list[tuple[bytes, bytes]],
+        spans: list[OpenSpan],
     ) -> int:
         """Send a whole response. Returns how many bytes of the body. Raises OSError, ReaderStalled."""
         transport = cycle.transport

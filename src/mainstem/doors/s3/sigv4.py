@@ -44,9 +44,7 @@ class Signature:
         return f"{self.date}/{self.region}/{self.service}/aws4_request"
 
 
-def given_signature(
-    query: Sequence[tuple[str, str]], headers: Mapping[str, str]
-) -> Signature | None:
+def given_signature(query: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> Signature | None:
     """The signature of a request; None: it has none. Raises S3Error."""
     authorization = headers.get("authorization", "")
     if authorization:
@@ -75,7 +73,9 @@ def given_signature(
         raise S3Error(
             400, "AuthorizationQueryParametersError", f"X-Amz-Expires must be 1 to {PRESIGNED_S_MAX}"
         )
-    return _signature(fields, asked.get("X-Amz-Date", ""), asked.get("X-Amz-Security-Token", ""), int(expires))
+    return _signature(
+        fields, asked.get("X-Amz-Date", ""), asked.get("X-Amz-Security-Token", ""), int(expires)
+    )
 
 
 def _signature(fields: Mapping[str, str], time: str, token: str, expires_s: int | None) -> Signature:
@@ -157,13 +157,20 @@ def sign(
             method,
             canonical_path(raw_path),
             canonical_query(query),
-            "".join(f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in signature.signed_headers),
+            "".join(
+                f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in signature.signed_headers
+            ),
             ";".join(signature.signed_headers),
             payload,
         )
     )
     to_sign = "\n".join(
-        (ALGORITHM, signature.time, signature.scope, sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest())
+        (
+            ALGORITHM,
+            signature.time,
+            signature.scope,
+            sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest(),
+        )
     )
     key = signing_key(secret, signature.date, signature.region, signature.service)
     return hmac.new(key, to_sign.encode(), sha256).hexdigest()

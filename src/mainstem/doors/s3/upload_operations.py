@@ -7,13 +7,13 @@ import hashlib
 from functools import partial
 
 from mainstem.api.access import Operation
-from mainstem.broker.buckets.service import Upload, UploadPart
+from mainstem.broker.buckets.service import MultipartUpload, UploadPart
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
 from mainstem.doors.s3.bodies import ALGORITHMS, OBJECT_BYTES_MAX, new_hash
 from mainstem.doors.s3.conditions import asked_range, write_condition
 from mainstem.doors.s3.errors import S3Error, invalid_argument, malformed_xml, not_implemented
 from mainstem.doors.s3.messages import Element, child_text, document, iso_time, owner, parsed, url_encoded
-from mainstem.doors.s3.object_operations import CopySource, kept_of, require_write
+from mainstem.doors.s3.object_operations import SourceObject, kept_of, require_write
 from mainstem.doors.s3.requests import S3Request, S3Response
 
 PART_BYTES_MIN = 5 * 1024 * 1024  # of every part but the last
@@ -63,8 +63,8 @@ async def put_part(request: S3Request) -> S3Response:
     return S3Response(headers=[("etag", f'"{part.etag}"'), *_checksum_headers(part)])
 
 
-async def _copy_part(request: S3Request, upload: Upload, number: int) -> S3Response:
-    source = await CopySource.find(request)
+async def _copy_part(request: S3Request, upload: MultipartUpload, number: int) -> S3Response:
+    source = await SourceObject.find(request)
     asked = request.headers.get("x-amz-copy-source-range")
     start, length = 0, source.version.size
     if asked is not None:
@@ -93,7 +93,9 @@ async def complete_upload(request: S3Request) -> S3Response:
     upload = _upload(request)
     condition = write_condition(request.headers)
     asked = parsed(await request.body.read(COMPLETE_BODY_BYTES_MAX), "CompleteMultipartUpload")
-    chosen = _chosen(upload, [(child_text(one, "PartNumber"), child_text(one, "ETag")) for one in asked.findall("Part")])
+    chosen = _chosen(
+        upload, [(child_text(one, "PartNumber"), child_text(one, "ETag")) for one in asked.findall("Part")]
+    )
     digests = b"".join(bytes.fromhex(part.etag) for part in chosen)
     etag = f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(chosen)}"
     checksum = _composite(upload, chosen)
@@ -119,7 +121,7 @@ async def complete_upload(request: S3Request) -> S3Response:
     return S3Response(200, document(result), headers)
 
 
-def _chosen(upload: Upload, asked: list[tuple[str, str]]) -> list[UploadPart]:
+def _chosen(upload: MultipartUpload, asked: list[tuple[str, str]]) -> list[UploadPart]:
     """The parts that the client lists. Raises S3Error."""
     if not asked or not all(number.isdigit() and len(number) < 9 for number, _ in asked):
         raise malformed_xml("list the parts of the upload")
@@ -138,7 +140,7 @@ def _chosen(upload: Upload, asked: list[tuple[str, str]]) -> list[UploadPart]:
     return chosen
 
 
-def _composite(upload: Upload, parts: list[UploadPart]) -> str:
+def _composite(upload: MultipartUpload, parts: list[UploadPart]) -> str:
     """The checksum of the checksums of the parts."""
     algorithm = upload.algorithm
     if algorithm not in ALGORITHMS:
@@ -249,7 +251,7 @@ async def list_uploads(request: S3Request) -> S3Response:
     )
 
 
-def _upload(request: S3Request) -> Upload:
+def _upload(request: S3Request) -> MultipartUpload:
     """The upload that the request names, which the client may write to. Raises S3Error, UploadNotFound."""
     require_write(request)
     return request.broker.buckets.upload(request.bucket, request.key, request.query.get("uploadId", ""))

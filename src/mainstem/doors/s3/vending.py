@@ -60,7 +60,13 @@ def asked_delegation(header: bytes | None) -> set[str]:
 
 
 def table_config(
-    endpoint: S3Endpoint, broker: Broker, principal: Principal, host: str, prefixes: tuple[str, ...], *, writes: bool
+    endpoint: S3Endpoint,
+    broker: Broker,
+    principal: Principal,
+    host: str,
+    prefixes: tuple[str, ...],
+    *,
+    writes: bool,
 ) -> dict[str, str]:
     """The properties with which clients read and write the files of a table; none: the door does not listen."""
     url = endpoint.url(host)
