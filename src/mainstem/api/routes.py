@@ -634,6 +634,13 @@ DELETE_NAMESPACE = Route(
 
 _READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
 
+ISSUE_S3_CREDENTIALS = Route(
+    "POST",
+    "/v0/s3/credentials",
+    security.S3CredentialsIssued,
+    body=Body.OPTIONAL,
+    request=security.S3CredentialsBody,
+)
 LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
 CREATE_KEY = Route(
     "POST",

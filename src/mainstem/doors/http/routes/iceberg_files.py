@@ -1,4 +1,4 @@
-"""Files of tables for clients of the catalog on other machines: `s3:` locations, credentials, and signatures.
+"""Files of tables for clients on other machines: `s3:` locations, credentials, and signatures.
 
 A client that understands it says so in X-Iceberg-Access-Delegation. Then the table of a topic, whose files are in a
 directory of this machine, is shown with locations in the bucket `tables` of the S3 door.
@@ -15,6 +15,8 @@ import msgspec
 
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.catalog import SignBody, SignedRequest, TableLoaded
+from mainstem.api.security import S3CredentialsBody, S3CredentialsIssued
+from mainstem.broker.access.s3_credentials import ANONYMOUS_SECRET, SESSION_S_MAX, S3Credentials
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -27,6 +29,7 @@ from mainstem.tables.s3_locations import PREFIX
 SIGN_PATH = "v1/aws/s3/sign"
 
 _sign_body = msgspec.json.Decoder(SignBody)
+_credentials_body = msgspec.json.Decoder(S3CredentialsBody)
 
 
 def loaded(request: HttpRequest, name: TableName, table: LoadedTable) -> Response:
@@ -84,6 +87,32 @@ def with_location(request: HttpRequest, namespace: str, body: dict[str, Any]) ->
         return body
     folder = catalog.folder_of(namespace, name, request.broker.random.token(16))
     return {**body, "location": PREFIX + catalog.key_of(folder)}
+
+
+async def issue_credentials(request: HttpRequest) -> Response:
+    """Get credentials of the S3 door for the caller: lasting ones of its API key, or short-lived ones."""
+    body = request.json(_credentials_body)
+    endpoint, authentication = request.context.s3_endpoint, request.broker.authentication
+    if not request.context.clients.required:
+        issued: S3Credentials | None = S3Credentials("anonymous", ANONYMOUS_SECRET)
+    elif body.ttl_ms:
+        seconds = min(max(1, body.ttl_ms // 1000), SESSION_S_MAX)
+        issued = authentication.s3_session(request.principal, seconds)
+    else:
+        issued = authentication.s3_credentials(request.principal)
+    if issued is None:
+        raise invalid("lasting S3 credentials follow from an API key: give ttl_ms for short-lived ones")
+    return reply(
+        S3CredentialsIssued(
+            issued.access_key_id,
+            issued.secret_access_key,
+            issued.session_token,
+            issued.expires_ms or None,
+            None if endpoint is None else endpoint.url(_host(request)),
+            REGION,
+            request.performance(),
+        )
+    )
 
 
 async def post_signature(request: HttpRequest) -> Response:

@@ -122,6 +122,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.GET_NAMESPACE_POLICIES: namespaces.get_namespace,
     api.PUT_NAMESPACE: namespaces.put_namespace,
     api.DELETE_NAMESPACE: namespaces.delete_namespace,
+    api.ISSUE_S3_CREDENTIALS: iceberg_files.issue_credentials,
     api.LIST_KEYS: security.list_keys,
     api.CREATE_KEY: security.create_key,
     api.ROTATE_KEY: security.rotate_key,
