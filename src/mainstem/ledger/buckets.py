@@ -35,7 +35,7 @@ PARTS_PER_OBJECT_MAX = 10_000
 
 ENABLED, SUSPENDED = "Enabled", "Suspended"
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_NAME = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-+[a-z0-9]+)*(\.[a-z0-9]+(-+[a-z0-9]+)*)*")
 _ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _BLOB = re.compile(rf"[0-9a-f]{{{BLOB_TIME_DIGITS + 16}}}")
 RESERVED = frozenset({"tables"})  # what topics own
@@ -108,6 +108,7 @@ class Precondition(msgspec.Struct, frozen=True, array_like=True):
 
     absent: bool = False  # If-None-Match: *
     etag: str = ""  # If-Match: this one, or * for any
+    other: str = ""  # If-None-Match: not this one
 
 
 class AddBucket(Command, frozen=True, tag=230):
@@ -231,7 +232,7 @@ class Buckets(Section[BucketStates]):
         bucket = command.bucket
         if bucket.name in self._buckets or bucket.name in RESERVED:
             return BucketExists(bucket.name)
-        if not _NAME.fullmatch(bucket.name) or ".." in bucket.name or _ADDRESS.fullmatch(bucket.name):
+        if not _NAME.fullmatch(bucket.name) or _ADDRESS.fullmatch(bucket.name):
             return InvalidName(
                 f"invalid bucket name {bucket.name[:64]!r}: 3 to 63 lower-case letters, digits, - and ."
             )
@@ -255,22 +256,28 @@ class Buckets(Section[BucketStates]):
         return changed
 
     @applies(RemoveBucket)
-    def remove(self, command: RemoveBucket, now: Moment) -> Bucket | BucketNotFound | BucketNotEmpty:
+    def remove(self, command: RemoveBucket, now: Moment) -> ObjectChange | BucketNotFound | BucketNotEmpty:
+        """Uploads to the bucket end with it."""
         bucket = self._buckets.get(command.name)
         if bucket is None:
             return BucketNotFound(command.name)
-        if self._keys.get(bucket.name) or self.uploads_of(bucket.name):
+        if self._keys.get(bucket.name):
             return BucketNotEmpty(bucket.name)
         self._buckets.pop(bucket.name)
         self._keys.pop(bucket.name, None)
-        return bucket
+        freed: tuple[str, ...] = ()
+        for upload in self.uploads_of(bucket.name):
+            self._uploads.pop(upload.id)
+            freed += tuple(part.blob for part in upload.parts)
+        self._blobs.difference_update(freed)
+        return ObjectChange(None, freed)
 
     # Objects
 
     @applies(PutObject)
     def put(
         self, command: PutObject, now: Moment
-    ) -> ObjectChange | BucketNotFound | InvalidInput | PreconditionFailed | LimitReached:
+    ) -> ObjectChange | BucketNotFound | ObjectNotFound | InvalidInput | PreconditionFailed | LimitReached:
         version = command.version
         wrong = self._bad_blobs([id for id, _ in version.blobs], now)
         if wrong is not None or version.marker:
@@ -279,7 +286,7 @@ class Buckets(Section[BucketStates]):
 
     def _put(
         self, bucket_name: str, key: str, version: ObjectVersion, condition: Precondition
-    ) -> ObjectChange | BucketNotFound | InvalidInput | PreconditionFailed | LimitReached:
+    ) -> ObjectChange | BucketNotFound | ObjectNotFound | InvalidInput | PreconditionFailed | LimitReached:
         bucket = self._buckets.get(bucket_name)
         if bucket is None:
             return BucketNotFound(bucket_name)
@@ -311,7 +318,7 @@ class Buckets(Section[BucketStates]):
     @applies(DeleteObject)
     def delete(
         self, command: DeleteObject, now: Moment
-    ) -> ObjectChange | BucketNotFound | PreconditionFailed | LimitReached | InvalidInput:
+    ) -> ObjectChange | BucketNotFound | ObjectNotFound | PreconditionFailed | LimitReached | InvalidInput:
         bucket = self._buckets.get(command.bucket)
         if bucket is None:
             return BucketNotFound(command.bucket)
@@ -353,16 +360,22 @@ class Buckets(Section[BucketStates]):
             keys = self._keys[bucket]
             del keys[bisect_left(keys, key)]
 
-    def _unmet(self, condition: Precondition, bucket: str, key: str) -> PreconditionFailed | None:
-        if not condition.absent and not condition.etag:
+    def _unmet(
+        self, condition: Precondition, bucket: str, key: str
+    ) -> PreconditionFailed | ObjectNotFound | None:
+        if not (condition.absent or condition.etag or condition.other):
             return None
         current = self.current(bucket, key)
         if current is not None and current.marker:
             current = None
         if condition.absent and current is not None:
             return PreconditionFailed(f"object {key[:200]!r} exists")
-        if condition.etag and (current is None or condition.etag not in ("*", current.etag)):
-            return PreconditionFailed(f"object {key[:200]!r} is another version or does not exist")
+        if condition.etag and current is None:
+            return ObjectNotFound(key)
+        if current is not None and (
+            condition.etag not in ("", "*", current.etag) or condition.other == current.etag
+        ):
+            return PreconditionFailed(f"object {key[:200]!r} has the ETag {current.etag}")
         return None
 
     def _bad_blobs(self, blobs: list[str], now: Moment) -> InvalidInput | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -24,7 +24,9 @@ def client(server: ServerProcess, id: str = "any", secret: str = "any", token: s
         aws_access_key_id=id,
         aws_secret_access_key=secret,
         aws_session_token=token,
-        config=Config(signature_version="s3v4", s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+        config=Config(
+            signature_version="s3v4", s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}
+        ),
     )
 
 
@@ -44,6 +46,14 @@ def bucket(s3: Any) -> str:
     name = f"bucket-{next(_numbers)}"
     s3.create_bucket(Bucket=name)
     return name
+
+
+def expect(expected: str, *calls: Callable[[], object]) -> None:
+    """Each of the calls fails with this code."""
+    for call in calls:
+        with pytest.raises(ClientError) as refused:
+            call()
+        assert code(refused) == expected
 
 
 def code(error: pytest.ExceptionInfo[ClientError]) -> str:

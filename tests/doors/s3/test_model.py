@@ -41,7 +41,9 @@ def test_a_bucket_is_a_sorted_dict(s3: Any, steps: list[Any], prefix: str, page:
                 model[target] = model[source]
     expected = sorted(key for key in model if key.startswith(prefix))
     assert _listed(s3, bucket, prefix, "", page) == (expected, [])
-    folders = {prefix + key[len(prefix) :].partition("/")[0] + "/" for key in expected if "/" in key[len(prefix) :]}
+    folders = {
+        prefix + key[len(prefix) :].partition("/")[0] + "/" for key in expected if "/" in key[len(prefix) :]
+    }
     files = [key for key in expected if "/" not in key[len(prefix) :]]
     assert _listed(s3, bucket, prefix, "/", page) == (files, sorted(folders))
     for key, body in model.items():

@@ -32,7 +32,13 @@ def test_an_object_comes_back_with_its_metadata(s3: Any, bucket: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "part"),
-    [("bytes=0-0", b"0"), ("bytes=2-4", b"234"), ("bytes=7-", b"789"), ("bytes=-3", b"789"), ("bytes=5-99", b"56789")],
+    [
+        ("bytes=0-0", b"0"),
+        ("bytes=2-4", b"234"),
+        ("bytes=7-", b"789"),
+        ("bytes=-3", b"789"),
+        ("bytes=5-99", b"56789"),
+    ],
 )
 def test_ranges(s3: Any, bucket: str, asked: str, part: bytes) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")

@@ -106,7 +106,8 @@ class BucketService:
 
     async def delete(self, name: str) -> None:
         """Raises BucketNotFound, BucketNotEmpty."""
-        await self._log.propose(RemoveBucket(name))
+        removed: ObjectChange = await self._log.propose(RemoveBucket(name))
+        self.blobs.free(removed.freed)
 
     # Objects
 

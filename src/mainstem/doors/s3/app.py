@@ -21,6 +21,7 @@ from mainstem.doors.http.transport.responses import Asgi, Receive, Send
 from mainstem.doors.s3 import bucket_operations, object_operations, upload_operations
 from mainstem.doors.s3.bodies import STEP_BYTES, ClientGone, S3Body
 from mainstem.doors.s3.errors import S3Error, access_denied, as_s3_error, error_body
+from mainstem.doors.s3.messages import OWNER_ID
 from mainstem.doors.s3.requests import S3Request, S3Response, parse_path, parse_query
 from mainstem.doors.s3.sending import FileSender, ReaderStalled
 from mainstem.doors.s3.sigv4 import (
@@ -170,7 +171,8 @@ class S3App:
     async def _respond(self, exchange: S3Exchange, response: S3Response, send: Send) -> int:
         length = len(response.body) if response.length is None else response.length
         headers = [
-            (name.encode("latin-1", "replace"), value.encode("utf-8")) for name, value in response.headers
+            (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+            for name, value in response.headers
         ]
         headers.append((b"x-amz-request-id", exchange.id.encode()))
         if response.status not in (204, 304):
@@ -295,7 +297,7 @@ class S3Exchange:
     async def _run(self) -> S3Response:
         app, scope = self._app, self._scope
         for raw_name, raw_value in scope["headers"]:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("utf-8", "surrogateescape")
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             self.headers[name] = f"{self.headers[name]},{value}" if name in self.headers else value
         self.body = S3Body(self._receive, self.headers, None, False)
         app.check_origin(scope["method"], dict(reversed(scope["headers"])))
@@ -303,6 +305,8 @@ class S3Exchange:
         bucket, key = parse_path(scope["raw_path"])
         operation = operation_of(scope["method"], bucket, key, dict(query))
         self.operation = operation.__name__
+        if self.headers.get("x-amz-expected-bucket-owner", OWNER_ID) != OWNER_ID:
+            raise access_denied("the bucket has another owner")
         host = str((scope.get("client") or ("",))[0])
         principal, session, signatures = app.authenticate(scope, query, self.headers, host)
         holder = holder_of(principal, host)

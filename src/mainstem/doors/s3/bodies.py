@@ -16,6 +16,7 @@ from mainstem import limits
 from mainstem.doors.http.transport.responses import Receive
 from mainstem.doors.s3.errors import S3Error, invalid_argument, not_implemented
 from mainstem.doors.s3.sigv4 import UNSIGNED, ChunkSignatures
+from mainstem.records.crc64 import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, CRC64_POLYNOMIAL, crc64
 
 STEP_BYTES = limits.MIB  # received, hashed and stored at a time
 CHUNK_HEAD_BYTES_MAX = 4 * limits.KIB  # the line in front of a chunk
@@ -24,7 +25,13 @@ OBJECT_BYTES_MAX = 5 * limits.GIB  # of one PUT
 
 _STREAMING = "STREAMING-"
 _INLINE_BYTES_MAX = 32 * limits.KIB  # hashed on the loop: less work than a thread hand-over
-ALGORITHMS = ("CRC32", "CRC32C", "SHA1", "SHA256")
+ALGORITHMS = ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256")
+# Those whose checksum of an object follows from the checksums of its parts: polynomial and bits.
+JOINABLE = {
+    "CRC32": (CRC32_POLYNOMIAL, 32),
+    "CRC32C": (CRC32C_POLYNOMIAL, 32),
+    "CRC64NVME": (CRC64_POLYNOMIAL, 64),
+}
 
 
 class ClientGone(Exception):
@@ -38,15 +45,16 @@ class Hash(Protocol):
 
 
 class _Crc:
-    def __init__(self, function: Callable[[bytes, int], int]) -> None:
+    def __init__(self, function: Callable[[bytes, int], int], size: int = 4) -> None:
         self._function = function
+        self._size = size
         self._value = 0
 
     def update(self, data: bytes, /) -> None:
         self._value = self._function(data, self._value)
 
     def digest(self) -> bytes:
-        return self._value.to_bytes(4, "big")
+        return self._value.to_bytes(self._size, "big")
 
 
 def new_hash(algorithm: str) -> Hash:
@@ -55,6 +63,8 @@ def new_hash(algorithm: str) -> Hash:
         return _Crc(zlib.crc32)
     if algorithm == "CRC32C":
         return _Crc(crc32c.crc32c)
+    if algorithm == "CRC64NVME":
+        return _Crc(crc64, 8)
     if algorithm == "SHA1":
         return hashlib.sha1(usedforsecurity=False)
     if algorithm == "SHA256":
@@ -153,7 +163,7 @@ class S3Body:
         self._check_all()
 
     async def _hashed(self, step: bytes) -> bytes:
-        if len(step) <= _INLINE_BYTES_MAX:
+        if len(step) <= _INLINE_BYTES_MAX and "CRC64NVME" not in self._hashes:  # which may compile its kernel
             self._hash(step)
         else:
             await asyncio.to_thread(self._hash, step)

@@ -13,13 +13,14 @@ from mainstem.broker.buckets.service import (
     Bucket,
     ListedObjects,
     ObjectVersion,
+    Precondition,
     collapsed,
 )
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
-from mainstem.doors.s3.errors import S3Error, invalid_argument, malformed_xml, not_implemented
+from mainstem.doors.s3.errors import S3Error, as_s3_error, invalid_argument, malformed_xml, not_implemented
 from mainstem.doors.s3.messages import Element, child_text, document, iso_time, owner, parsed, url_encoded
 from mainstem.doors.s3.requests import S3Request, S3Response
-from mainstem.errors import BucketExists
+from mainstem.errors import BucketExists, MainstemError
 
 REGION = "us-east-1"  # any is accepted
 PAGE_MAX = 1000
@@ -59,11 +60,16 @@ _OTHER_SETTINGS = frozenset(
 async def list_buckets(request: S3Request) -> S3Response:
     shown = [bucket for bucket in request.broker.buckets.all() if request.may(Operation.DESCRIBE, bucket)]
     rows = [(TABLES, 0), *((bucket.name, bucket.created_ms) for bucket in shown)]
+    query = request.query
+    prefix, after = query.get("prefix", ""), _position(query.get("continuation-token", ""))
+    found = sorted(row for row in rows if row[0].startswith(prefix) and row[0] > after)
+    most = request.whole("max-buckets", len(found) or 1, 10_000)
     buckets = [
         Element("Bucket", Element("Name", name), Element("CreationDate", iso_time(created)))
-        for name, created in sorted(rows)
+        for name, created in found[:most]
     ]
-    return _xml(Element("ListAllMyBucketsResult", owner(), Element("Buckets", *buckets)))
+    more = Element("ContinuationToken", _token(found[most - 1][0])) if 0 < most < len(found) else None
+    return _xml(Element("ListAllMyBucketsResult", owner(), Element("Buckets", *buckets), more))
 
 
 async def create_bucket(request: S3Request) -> S3Response:
@@ -81,9 +87,9 @@ async def create_bucket(request: S3Request) -> S3Response:
         present = next(
             (one for one in request.broker.buckets.all() if one.name == request.bucket), _OWN_FILES
         )
-        if present is not _OWN_FILES and request.may(Operation.DESCRIBE, present):
-            raise S3Error(409, "BucketAlreadyOwnedByYou", f"bucket {request.bucket!r} exists") from None
-        raise
+        if present is _OWN_FILES or not request.may(Operation.CREATE, present):
+            raise
+        return S3Response(headers=[("location", f"/{request.bucket}")])
     request.audit("CREATE", request.rule_name(new))
     return S3Response(headers=[("location", f"/{request.bucket}")])
 
@@ -161,7 +167,17 @@ async def delete_objects(request: S3Request) -> S3Response:
                 Element("Error", *named, Element("Code", "AccessDenied"), Element("Message", "Access Denied"))
             )
             continue
-        deleted = await request.broker.buckets.delete_object(bucket.name, key, version)
+        etag = (one.findtext("ETag") or "").strip('"')
+        try:
+            deleted = await request.broker.buckets.delete_object(
+                bucket.name, key, version, Precondition(etag=etag)
+            )
+        except MainstemError as error:
+            failed = as_s3_error(error)
+            rows.append(
+                Element("Error", *named, Element("Code", failed.code), Element("Message", str(failed)))
+            )
+            continue
         if not quiet:
             rows.append(Element("Deleted", *named, *_marker(deleted.version)))
     return _xml(Element("DeleteResult", *rows))
@@ -191,7 +207,7 @@ async def _list_objects(request: S3Request, bucket: Bucket) -> S3Response:
     encoded = partial(url_encoded, encoding=encoding)
     rows = [
         Element("Name", bucket.name),
-        Element("Prefix", encoded(prefix)),
+        Element("Prefix", encoded(prefix) if second else prefix),
         Element("MaxKeys", most),
         Element("Delimiter", encoded(delimiter)) if delimiter else None,
         Element("EncodingType", encoding) if encoding else None,

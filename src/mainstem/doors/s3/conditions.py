@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from mainstem.broker.buckets.service import ObjectVersion, Precondition
-from mainstem.doors.s3.errors import S3Error, not_implemented
+from mainstem.doors.s3.errors import S3Error
 
 _RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
 
@@ -38,11 +38,12 @@ def check_conditions(version: ObjectVersion, headers: Mapping[str, str], prefix:
 def write_condition(headers: Mapping[str, str]) -> Precondition:
     """Raises S3Error."""
     none_match, match = headers.get("if-none-match"), headers.get("if-match")
-    if none_match is not None and none_match.strip() != "*":
-        raise not_implemented("If-None-Match with an ETag on writes: only * is")
     if none_match is not None and match is not None:
         raise S3Error(400, "InvalidRequest", "If-Match and If-None-Match exclude each other")
-    return Precondition(none_match is not None, "" if match is None else match.strip().strip('"'))
+    other = "" if none_match is None else none_match.strip().strip('"')
+    return Precondition(
+        other == "*", "" if match is None else match.strip().strip('"'), "" if other == "*" else other
+    )
 
 
 def precondition_failed() -> S3Error:

@@ -164,6 +164,10 @@ async def _get_acl(request: S3Request) -> S3Response:
 
 
 async def put_object(request: S3Request) -> S3Response:
+    if "acl" in request.query and request.headers.get("x-amz-acl") == "private":
+        require_write(request)
+        await _found(request)
+        return S3Response()
     if request.query.keys() & {"acl", "tagging", "retention", "legal-hold"}:
         raise not_implemented("settings of single objects")
     if "x-amz-copy-source" in request.headers:
@@ -174,7 +178,7 @@ async def put_object(request: S3Request) -> S3Response:
     body = request.body
     body.check_length()
     if request.bucket == TABLES:
-        if condition.absent or condition.etag:
+        if condition.absent or condition.etag or condition.other:
             raise not_implemented("conditional writes in the bucket tables")
         await request.broker.table_files.put(request.key, body.chunks())
         return S3Response(headers=[("etag", f'"{body.etag}"')])
@@ -219,7 +223,7 @@ def kept_of(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         )
     kept = {name: headers[name] for name in _KEPT if name in headers}
     encodings = [one.strip() for one in kept.pop("content-encoding", "").split(",")]
-    encoding = ",".join(one for one in encodings if one and one != "aws-chunked")
+    encoding = ", ".join(one for one in encodings if one and one != "aws-chunked")
     if encoding:
         kept["content-encoding"] = encoding
     meta = {name: value for name, value in headers.items() if name.startswith(_META)}
@@ -285,7 +289,8 @@ class SourceObject:
     @classmethod
     async def find(cls, request: S3Request) -> SourceObject:
         """Raises S3Error, BucketNotFound, ObjectNotFound."""
-        path, _, query = request.headers["x-amz-copy-source"].partition("?")
+        given = request.headers["x-amz-copy-source"].encode("latin-1").decode("utf-8", "replace")
+        path, _, query = given.partition("?")
         bucket, _, key = unquote(path).removeprefix("/").partition("/")
         version_id = parse_qs(query).get("versionId", [""])[0]
         if not bucket or not key:

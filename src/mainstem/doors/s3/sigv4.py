@@ -169,7 +169,7 @@ def sign(
             ALGORITHM,
             signature.time,
             signature.scope,
-            sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest(),
+            sha256(canonical.encode("latin-1")).hexdigest(),
         )
     )
     key = signing_key(secret, signature.date, signature.region, signature.service)

@@ -9,15 +9,17 @@ from functools import partial
 from mainstem.api.access import Operation
 from mainstem.broker.buckets.service import MultipartUpload, UploadPart
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
-from mainstem.doors.s3.bodies import ALGORITHMS, OBJECT_BYTES_MAX, new_hash
+from mainstem.doors.s3.bodies import ALGORITHMS, JOINABLE, OBJECT_BYTES_MAX, new_hash
 from mainstem.doors.s3.conditions import asked_range, write_condition
-from mainstem.doors.s3.errors import S3Error, invalid_argument, malformed_xml, not_implemented
+from mainstem.doors.s3.errors import S3Error, invalid_argument, malformed_xml
 from mainstem.doors.s3.messages import Element, child_text, document, iso_time, owner, parsed, url_encoded
 from mainstem.doors.s3.object_operations import SourceObject, kept_of, require_write
 from mainstem.doors.s3.requests import S3Request, S3Response
+from mainstem.records.crc64 import joined_crc
 
 PART_BYTES_MIN = 5 * 1024 * 1024  # of every part but the last
 PARTS_MAX = 10_000
+FULL_OBJECT, COMPOSITE = "FULL_OBJECT", "COMPOSITE"  # what the checksum of a multipart object is of
 COMPLETE_BODY_BYTES_MAX = 4 * 1024 * 1024
 _PAGE_MAX = 1000
 
@@ -27,13 +29,18 @@ async def begin_upload(request: S3Request) -> S3Response:
     algorithm = request.headers.get("x-amz-checksum-algorithm", "").upper()
     if algorithm:
         new_hash(algorithm)
-    if algorithm and request.headers.get("x-amz-checksum-type", "").upper() == "FULL_OBJECT":
-        raise not_implemented("checksums of the full object for multipart uploads: use COMPOSITE")
+    kind = request.headers.get("x-amz-checksum-type", "").upper()
+    if algorithm == "CRC64NVME":
+        kind = kind or FULL_OBJECT
+    if kind == FULL_OBJECT and algorithm not in JOINABLE:
+        raise S3Error(400, "InvalidRequest", f"{algorithm or 'no checksum'} cannot be of the full object")
+    if kind == COMPOSITE and algorithm == "CRC64NVME":
+        raise S3Error(400, "InvalidRequest", "CRC64NVME is of the full object")
     upload = await request.broker.buckets.begin_upload(
         request.bucket,
         request.key,
         headers=kept_of(request.headers),
-        algorithm=algorithm,
+        algorithm=f"{algorithm}/{FULL_OBJECT}" if kind == FULL_OBJECT else algorithm,
         principal=request.principal.name,
     )
     result = Element(
@@ -44,7 +51,7 @@ async def begin_upload(request: S3Request) -> S3Response:
     )
     headers = [("content-type", "application/xml")]
     if algorithm:
-        headers += [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", "COMPOSITE")]
+        headers += [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind or COMPOSITE)]
     return S3Response(200, document(result), headers)
 
 
@@ -57,7 +64,7 @@ async def put_part(request: S3Request) -> S3Response:
         return await _copy_part(request, upload, int(number))
     body = request.body
     body.check_length()
-    body.use(upload.algorithm)
+    body.use(upload.algorithm.partition("/")[0])
     blob = await request.broker.buckets.blobs.write(body.chunks())
     part = await request.broker.buckets.put_part(upload.id, int(number), blob, body.etag, body.checksum)
     return S3Response(headers=[("etag", f'"{part.etag}"'), *_checksum_headers(part)])
@@ -76,7 +83,7 @@ async def _copy_part(request: S3Request, upload: MultipartUpload, number: int) -
     if length > OBJECT_BYTES_MAX:
         raise S3Error(400, "InvalidRequest", "a part has up to 5 GiB")
     chunks = source.hashed(start, length)
-    source.body.use(upload.algorithm)
+    source.body.use(upload.algorithm.partition("/")[0])
     blob = await request.broker.buckets.blobs.write(chunks)
     part = await request.broker.buckets.put_part(
         upload.id, number, blob, source.body.etag, source.body.checksum
@@ -141,10 +148,12 @@ def _chosen(upload: MultipartUpload, asked: list[tuple[str, str]]) -> list[Uploa
 
 
 def _composite(upload: MultipartUpload, parts: list[UploadPart]) -> str:
-    """The checksum of the checksums of the parts."""
-    algorithm = upload.algorithm
+    """The checksum of the checksums of the parts, or of the full object."""
+    algorithm, _, kind = upload.algorithm.partition("/")
     if algorithm not in ALGORITHMS:
         return ""
+    if kind == FULL_OBJECT:
+        return _joined(algorithm, parts)
     total = new_hash(algorithm)
     for part in parts:
         given, _, value = part.checksum.partition("=")
@@ -152,6 +161,18 @@ def _composite(upload: MultipartUpload, parts: list[UploadPart]) -> str:
             return ""
         total.update(base64.b64decode(value))
     return f"{algorithm}={base64.b64encode(total.digest()).decode()}-{len(parts)}"
+
+
+def _joined(algorithm: str, parts: list[UploadPart]) -> str:
+    polynomial, bits = JOINABLE[algorithm]
+    total = 0
+    for part in parts:
+        given, _, value = part.checksum.partition("=")
+        if given != algorithm:
+            return ""
+        checksum = int.from_bytes(base64.b64decode(value), "big")
+        total = joined_crc(total, checksum, part.size, polynomial, bits)
+    return f"{algorithm}={base64.b64encode(total.to_bytes(bits // 8, 'big')).decode()}"
 
 
 async def abort_upload(request: S3Request) -> S3Response:
@@ -177,7 +198,7 @@ async def list_parts(request: S3Request) -> S3Response:
         Element("NextPartNumberMarker", page[-1].number if page else 0),
         Element("MaxParts", most),
         Element("IsTruncated", len(left) > len(page)),
-        Element("ChecksumAlgorithm", upload.algorithm) if upload.algorithm else None,
+        Element("ChecksumAlgorithm", upload.algorithm.partition("/")[0]) if upload.algorithm else None,
     ]
     for part in page:
         algorithm, _, value = part.checksum.partition("=")
