@@ -13,7 +13,7 @@ import type { RuleBody, RuleList } from "../types";
 type Rule = Required<RuleBody>;
 
 const SHOWN = 500;
-const RESOURCES = ["topic", "group", "transactional_id", "queue", "router", "table", "namespace", "bucket", "cluster"];
+const RESOURCES = ["topic", "group", "transactional_id", "queue", "router", "table", "namespace", "cluster"];
 const OPERATIONS = [
   "all",
   "read",
