@@ -869,6 +869,20 @@ export interface RulesBody {
   rules: RuleBody[];
 }
 
+export interface S3CredentialsBody {
+  ttl_ms?: number;
+}
+
+export interface S3CredentialsIssued {
+  access_key_id: string;
+  secret_access_key: string;
+  session_token: string;
+  expires_ms: number | null;
+  endpoint: string | null;
+  region: string;
+  performance: Performance;
+}
+
 export interface SchemaBody {
   schema?: string;
   schemaType?: string;

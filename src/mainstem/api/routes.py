@@ -566,6 +566,9 @@ _DONE = (204,)
 POST_OAUTH_TOKEN = Route(
     "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
 )
+SIGN_S3_REQUEST = Route(
+    "POST", "/iceberg/v1/aws/s3/sign", catalog.SignedRequest, Scope.READ, Body.JSON, catalog.SignBody
+)
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
 CREATE_NAMESPACE = Route(
@@ -653,6 +656,13 @@ DELETE_NAMESPACE = Route(
 
 _READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
 
+ISSUE_S3_CREDENTIALS = Route(
+    "POST",
+    "/v0/s3/credentials",
+    security.S3CredentialsIssued,
+    body=Body.OPTIONAL,
+    request=security.S3CredentialsBody,
+)
 LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
 CREATE_KEY = Route(
     "POST",

@@ -19,6 +19,8 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.buckets.service import BucketService
+from mainstem.broker.buckets.table_files import TableFiles
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -62,6 +64,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
@@ -182,6 +185,11 @@ class Broker:
         self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.buckets = BucketService(log, self.objects, clock, random)
+        self.table_files = TableFiles(
+            log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
+        )
+        self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -240,7 +248,13 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
+        return (
+            self.retention.rounds,
+            self.transactions.rounds,
+            self.sinks.rounds,
+            self._lake_rounds,
+            self._bucket_rounds,
+        )
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""

@@ -19,6 +19,7 @@ from mainstem.log.read.views import View
 from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
+from mainstem.log.write.turns import ClientTurns as ClientTurns
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import walk
 
