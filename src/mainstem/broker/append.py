@@ -74,19 +74,16 @@ class Appends:
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
-        if self._stored_as_sent(request.stream, topic.config):
-            self._streams.store(request.stream).append(request, waiter)
-        else:
-            self._recompression.append(request, topic.config, waiter)
-
-    def _stored_as_sent(self, stream: int, config: TopicConfig) -> bool:
-        """Whether batches of the stream need neither be decoded nor compressed before they are stored."""
-        return (
+        config = topic.config
+        if (
             config.compression_type == "producer"
             and config.validate_records == "header"
             and "compact" not in config.cleanup_policy
-            and stream not in self._recompression.lines
-        )
+            and request.stream not in self._recompression.lines
+        ):
+            self._streams.store(request.stream).append(request, waiter)
+        else:
+            self._recompression.append(request, config, waiter)
 
     def _check_room(self, topic: Topic, size: int) -> None:
         """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""
@@ -176,7 +173,13 @@ class Appends:
     def values_now(self, topic: Topic, values: Sequence[bytes]) -> tuple[int, int | None] | None:
         """As `values` to partition 0, in the calling thread, without the event loop: see `Committer.append_now`."""
         stream, config = topic.streams[0], topic.config
-        if not self._columns.plain[stream] or not self._stored_as_sent(stream, config):
+        if (
+            not self._columns.plain[stream]
+            or config.compression_type != "producer"
+            or config.validate_records != "header"
+            or "compact" in config.cleanup_policy
+            or stream in self._recompression.lines
+        ):
             return None
         now = self._clock.now_ms()
         if len(values) == 1:
@@ -188,7 +191,7 @@ class Appends:
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, size)
         facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
-        return self._append_now(AppendRequest(stream, batch, facts, size))
+        return self._append_now(AppendRequest(stream, batch, facts, size), now)
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:

@@ -244,10 +244,10 @@ class Committer:
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
 
-    def append_now(self, request: AppendRequest) -> tuple[int, int | None] | None:
+    def append_now(self, request: AppendRequest, now_ms: int) -> tuple[int, int | None] | None:
         """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
         and, if the append is durable to its class only once the log is synced, the position to pass to `sync_now`.
-        None: use `append`.
+        None: use `append`. `now_ms`: what the clock says.
 
         Raises what the write raised, or what the ledger refuses."""
         size = len(request.batches)
@@ -269,7 +269,7 @@ class Committer:
         began = self._clock.monotonic()
         self._syncs.deferred = True  # the caller syncs
         try:
-            placed = self._commit_lone(_packed(request), request.batches, None, began, may_sync=False)
+            placed = self._commit_lone(_packed(request), request.batches, None, began, wall=now_ms)
         except Exception as error:
             self._failed(error, size)
             raise
@@ -557,13 +557,20 @@ class Committer:
         )
 
     def _commit_lone(
-        self, row: Buffer, batches: Slice, waiter: Waiter | None, began: float, *, may_sync: bool
+        self,
+        row: Buffer,
+        batches: Slice,
+        waiter: Waiter | None,
+        began: float,
+        *,
+        wall: int | None = None,
+        may_sync: bool = False,
     ) -> tuple[int, int, int | None]:
         """Commit one slice without record rows. `may_sync`: sync it too, if its stream needs that and it is alone.
 
         Returns the base offset, an AppendCode, and the position if readers see it only after a sync of that."""
         fields = SLICE_PACK.unpack(row)
-        time_ms, commit_id, broker, epoch = self.now_ms(), self._commit_id, self._broker, self._epoch
+        time_ms, commit_id, broker, epoch = self.now_ms(wall), self._commit_id, self._broker, self._epoch
         encoded = encode_lone(
             row, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms, flags=fields[8]
         )
@@ -638,9 +645,9 @@ class Committer:
             digest=self._digest_to_send(),
         )
 
-    def now_ms(self) -> int:
-        """Ledger time, as the next commit carries it."""
-        return self.ledger_time.now_ms() if self.clock_trusted else self._ledger.time_ms
+    def now_ms(self, wall: int | None = None) -> int:
+        """Ledger time, as the next commit carries it. `wall`: what the clock says, if the caller has just asked it."""
+        return self.ledger_time.now_ms(wall) if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         self._enter_object(placement.object)
