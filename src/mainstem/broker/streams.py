@@ -110,7 +110,12 @@ class StreamService:
 
     def start(self, stream: int) -> int:
         """The start offset."""
-        return self.store(stream).start(stream)
+        # Every answer to a Produce names it.
+        return (
+            self._columns.start(stream)
+            if self._columns.plain[stream]
+            else self._stores.of(stream).start(stream)
+        )
 
     def bounds(self, stream: int) -> tuple[int, int]:
         """The start offset and the high watermark. Raises NotFound if the topic is deleted."""
