@@ -46,8 +46,8 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     leases_durable: bool = False  # leases survive a restart
     validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
     min_cleanable_dirty_ratio: float = 0.5  # share of bytes never compacted at which compaction is due
-    segment_bytes: int = 2**30  # of a compacted topic: repacked once a partition has so many new bytes …
-    segment_ms: int = 604_800_000  # … or once the first of them are so old
+    segment_bytes: int = 2**30  # of a compacted topic: repacked when a partition has this many new bytes …
+    segment_ms: int = 604_800_000  # … or when the first of them is this old
 
     def __post_init__(self) -> None:
         # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
