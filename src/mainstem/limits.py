@@ -94,7 +94,6 @@ TABLE_COLUMNS_MAX = 1_000  # typed columns, in addition to the raw ones
 TABLE_COLUMN_DEPTH_MAX = 16  # keys in a column's path
 TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one block
 TYPED_REASON_CHARS_MAX = 512  # why a value does not fit its columns
-COMPACTION_KEYS_AT_ONCE = 1_000_000  # rows collected before they are reduced to the last one a key
 TABLE_DECLARATION_CHARS_MAX = 256 * KIB  # of one topic's columns, as JSON
 TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published together
 TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: a commit costs more with each
@@ -320,3 +319,11 @@ SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for it
 
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
+
+# The schema registry
+SCHEMA_CHARS_MAX = 1_000_000  # of one schema with its references, metadata and rules
+SCHEMAS_CHARS_MAX = 512_000_000  # of all schemas together: they are held in memory
+SCHEMA_SUBJECTS_MAX = 100_000
+SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
+SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
+SCHEMAS_PARSED_KEPT = 1_000

@@ -143,10 +143,15 @@ GOLDEN = {
     "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
     "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
     "RemoveNamespace": "92ccaca27331",
+    "RegisterSchema": (
+        "9bccd201a27332a27333a27334a273359293a27336a273370893a27337a2733809a27337c4020808090a"
+    ),
+    "DeleteSchemaVersions": "95ccd301a27332920304c3",
+    "PutRegistrySettings": "93ccd40193a27332a27333a27334",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000005520e6e4d29df773d7d3361a4216107dbf38aff26a87f91e"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000e859a67f179b6c320e09dd1d0250a58996b2085bc928e9a8"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -32,6 +32,7 @@ from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
+from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
@@ -132,15 +133,17 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
+        self.decoding = Decoding()
+        self.schemas = SchemaService(log, self.decoding)
         self.appends = Appends(
             log,
             clock,
             self.streams,
             self.transactions,
             self.namespaces,
+            self.schemas,
             total_bytes_max=options.total_bytes_max,
         )
-        self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
