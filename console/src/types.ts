@@ -88,7 +88,7 @@ export interface CollectResult {
 export interface Column {
   id: number;
   name: string;
-  type: "boolean" | "int" | "long" | "float" | "double" | "string" | "json" | "date" | "timestamp";
+  type: string;
   path: string;
 }
 
