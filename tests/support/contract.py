@@ -9,7 +9,8 @@ import msgspec
 
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError, TokenRefused
-from mainstem.api.routes import CATALOG, JSON, POST_OAUTH_TOKEN, Route
+from mainstem.api.routes import CATALOG, JSON, POST_OAUTH_TOKEN, REGISTRY, REGISTRY_JSON, Route
+from mainstem.api.schemas import SchemaError
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.errors import Refusal
 
@@ -25,6 +26,8 @@ def check_response(
     if status >= 300:
         if method != "HEAD" and status != 304:
             kind: Any = CatalogError if raw_path.startswith(CATALOG) else ErrorResponse
+            if raw_path.startswith(REGISTRY):
+                kind = SchemaError
             if route is POST_OAUTH_TOKEN and status in (400, 401):
                 kind = TokenRefused
             check_body(kind, body)
@@ -34,7 +37,7 @@ def check_response(
     if status != 204:
         media = content_type.partition(";")[0]
         assert media in route.media, f"{method} {raw_path} answered {media}, not one of {route.media}"
-        if media == JSON:
+        if media == JSON or (media == REGISTRY_JSON and route.response is not None):
             assert route.response is not None
             check_body(route.response, body)
     return route
