@@ -120,6 +120,7 @@ class Route(Generic[T]):
     events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
     probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
     public: bool = False  # a page that a browser opens before its user can give a key
+    variants: tuple[type[Any], ...] = ()  # other shapes of the response
     cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
 
     @property
@@ -161,7 +162,7 @@ def quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-_PARTITION = Query("partition", "integer", "0 unless given.")
+_PARTITION = Query("partition", "integer", "All partitions unless given.")
 _PAGE = (
     Query("page_size", "integer", "1 to 1000, 100 unless given."),
     Query("cursor", "string", "next_cursor of the page before."),
@@ -213,7 +214,7 @@ POST_RECORDS = Route(
     _CREATED_OR_DONE,
     query=(
         Query("return_seqs", "boolean", "List every sequence number; true unless given."),
-        _PARTITION,
+        Query("partition", "integer", "By key unless given, as Kafka's clients choose it."),
     ),
 )
 POST_DIFF = Route(
@@ -224,6 +225,7 @@ POST_DIFF = Route(
     Body.OPTIONAL,
     records.DiffBody,
     query=(_PARTITION,),
+    variants=(records.PartitionedDiffResult,),
 )
 POST_DELETE = Route(
     "POST",

@@ -165,7 +165,7 @@ class TopicAppender:
             return self._partition
         if key is None:
             return self._turn % self._partitions
-        from mainstem.client.partitioner import partition_of
+        from mainstem.records.partitioner import partition_of
 
         return partition_of(key, self._partitions)
 
