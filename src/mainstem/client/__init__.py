@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from mainstem.api.records import CaughtUp, TopicDeleted, WriteResult
     from mainstem.api.topics import TopicDescription
     from mainstem.client.responses import ConsumerRecord, Gap, RecordMetadata
+    from mainstem.client.responses import ConsumerRecord as Record
     from mainstem.client.sync_worker import Job
     from mainstem.client.worker import AsyncJob
 
@@ -17,6 +18,7 @@ __all__ = [
     "ConsumerRecord",
     "Gap",
     "Job",
+    "Record",
     "RecordMetadata",
     "TopicDeleted",
     "TopicDescription",
@@ -38,6 +40,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: the embedded log does not need it.
+    if name == "Record":
+        name = "ConsumerRecord"
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'mainstem.client' has no attribute {name!r}")

@@ -116,6 +116,7 @@ class Client:
     batches = _waited(AsyncClient.batches)
     offset_at = _waited(AsyncClient.offset_at)
     read_arrow = _waited(AsyncClient.read_arrow)
+    read_pandas = _waited(AsyncClient.read_pandas)
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
 
