@@ -40,7 +40,9 @@ def test_keys_go_where_kafka_clients_put_them(shared_broker: ThrowAwayBroker, to
         assert error is None
         there[message.key().decode()] = message.partition()  # type: ignore[attr-defined]
 
-    kafka = KafkaProducer({"bootstrap.servers": shared_broker.bootstrap_servers, "partitioner": "murmur2_random"})
+    kafka = KafkaProducer(
+        {"bootstrap.servers": shared_broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    )
     for key in keys:
         kafka.produce(topic, b"v", key=key, on_delivery=delivered)
     kafka.flush(10)

@@ -412,6 +412,20 @@ DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
 )
+JOIN_GROUP = Route(
+    "POST", "/v0/groups/{group}/join", groups.GroupMembership, Scope.READ, Body.JSON, groups.JoinBody
+)
+HEARTBEAT_GROUP = Route(
+    "POST",
+    "/v0/groups/{group}/heartbeat",
+    groups.GroupMembership,
+    Scope.READ,
+    Body.JSON,
+    groups.HeartbeatBody,
+)
+LEAVE_GROUP = Route(
+    "POST", "/v0/groups/{group}/leave", groups.GroupLeft, Scope.READ, Body.JSON, groups.LeaveBody
+)
 
 # Rates
 
@@ -480,6 +494,14 @@ POST_REQUEUE = Route(
     Scope.WRITE | Scope.DELETE,
     Body.JSON,
     queues.RequeueBody,
+)
+COMMIT_TRANSACTION = Route(
+    "POST",
+    "/v0/transaction",
+    groups.TransactionCommitted,
+    Scope.WRITE,
+    Body.JSON,
+    groups.AtomicWriteBody,
 )
 LIST_TRANSACTIONS = Route("GET", "/v0/transactions", groups.TransactionList, Scope.READ)
 ABORT_TRANSACTION = Route(

@@ -36,6 +36,14 @@ class NewRecords:
     headers: Sequence[Sequence[Header]] | None = None
     sizes: Sequence[int] = field(default_factory=list)
 
+    def by_partition(self, partitions: int, sticky: int) -> dict[int, list[int]]:
+        """The rows of each partition, chosen by key; records without a key go to `sticky`."""
+        keys: Sequence[bytes | None] = self.keys or (None,) * len(self.values)
+        rows: dict[int, list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(sticky if key is None else partition_of(key, partitions), []).append(row)
+        return rows
+
     def only(self, rows: Sequence[int]) -> NewRecords:
         """The records in these rows."""
         return NewRecords(
@@ -116,11 +124,8 @@ class WriteService:
             sticky = partition_of(idempotency_key, count)  # a retry must reach the same partition
         else:
             sticky = self._next_partition = (self._next_partition + 1) % count
-        rows: dict[int, list[int]] = {}
         if isinstance(records, NewRecords):
-            keys: Sequence[bytes | None] = records.keys or (None,) * len(records.values)
-            for row, key in enumerate(keys):
-                rows.setdefault(sticky if key is None else partition_of(key, count), []).append(row)
+            rows = records.by_partition(count, sticky)
             parts: dict[int, NewRecords | bytearray] = {
                 partition: records if len(rows) == 1 else records.only(chosen)
                 for partition, chosen in rows.items()

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mainstem.api.records import CaughtUp, TopicDeleted, WriteResult
     from mainstem.api.topics import TopicDescription
+    from mainstem.client.consumer import AsyncConsumer, Consumer, TopicPartition
     from mainstem.client.responses import ConsumerRecord, Gap, RecordMetadata
     from mainstem.client.responses import ConsumerRecord as Record
     from mainstem.client.sync_worker import Job
     from mainstem.client.worker import AsyncJob
 
 __all__ = [
+    "AsyncConsumer",
     "AsyncJob",
     "CaughtUp",
+    "Consumer",
     "ConsumerRecord",
     "Gap",
     "Job",
@@ -22,12 +25,16 @@ __all__ = [
     "RecordMetadata",
     "TopicDeleted",
     "TopicDescription",
+    "TopicPartition",
     "WriteResult",
 ]
 
 _HOMES = {
     "AsyncJob": "mainstem.client.worker",
+    "AsyncConsumer": "mainstem.client.consumer",
     "CaughtUp": "mainstem.api.records",
+    "Consumer": "mainstem.client.consumer",
+    "TopicPartition": "mainstem.client.consumer",
     "Gap": "mainstem.client.responses",
     "Job": "mainstem.client.sync_worker",
     "ConsumerRecord": "mainstem.client.responses",

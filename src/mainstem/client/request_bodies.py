@@ -79,7 +79,7 @@ class JsonBody:
         """Returns its size in bytes. Raises InvalidInput, TooLarge."""
         if not (record.key is None or isinstance(record.key, str)):
             raise InvalidInput(f"a key is text or bytes, not {type(record.key).__name__}")
-        part = _json(_JsonRecord(record.value, record.key, record.node, record.meta))
+        part = json_bytes(_JsonRecord(record.value, record.key, record.node, record.meta))
         if len(part) > limits.HTTP_RECORD_BYTES_MAX:
             raise TooLarge(
                 f"a record has at most {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
@@ -104,10 +104,10 @@ class JsonBody:
         timeout_s: float | None = None,
     ) -> WriteResult:
         """Send exactly once: the idempotency key lets the server recognise retries."""
-        options = b"" if create is None else b',"create":' + _json(create)
+        options = b"" if create is None else b',"create":' + json_bytes(create)
         body = b'{"records":[%b],"idempotency_key":%b%b}' % (
             b",".join(self._parts),
-            _json(key),
+            json_bytes(key),
             options,
         )
         answer = await transport.send(
@@ -138,7 +138,7 @@ class BatchBody:
         if record.node is not None:
             headers.append(("node", record.node.encode()))
         if record.meta is not None:
-            headers.append(("meta", _json(record.meta)))
+            headers.append(("meta", json_bytes(record.meta)))
         size = 32 + len(value or b"") + len(key or b"")
         size += sum(16 + len(name) * 4 + len(content or b"") for name, content in headers)
         self._records.append((value, key, headers, record.timestamp_ms))
@@ -186,10 +186,11 @@ class BatchBody:
 def _bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return bytes(value) if isinstance(value, _BYTES) else _json(value)
+    return bytes(value) if isinstance(value, _BYTES) else json_bytes(value)
 
 
-def _json(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
+    """Raises InvalidInput."""
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as wrong:
