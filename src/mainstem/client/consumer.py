@@ -275,6 +275,10 @@ class AsyncConsumer:
             added = wanted.keys() - self._owned
             for place in added:
                 self._next[place] = self._begin(wanted[place])
+                # Also committed, so that the next member does not begin elsewhere.
+                self._delivered[place] = self._next[place]
+                if wanted[place].offset == self._next[place]:
+                    self._committed[place] = self._next[place]
             self._owned |= added
             if added:
                 await _call(self._options.on_assigned, sorted(added))

@@ -210,7 +210,7 @@ async def test_a_watch_at_the_tail_sees_new_records_of_every_partition(api: Api)
     async with EventStream(api.context, session["stream_url"]) as events:
         for partition in range(4):
             await api.ask("POST", f"/v0/topics/t?partition={partition}", {"records": [{"data": "new"}]})
-        seen = set()
+        seen: set[int] = set()
         while len(seen) < 4:
             event = (await events.events(1))[0]
             if event.name == "record":
