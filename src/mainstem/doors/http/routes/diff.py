@@ -19,6 +19,8 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
 from mainstem.doors.http.transport.throttle import read_allowed
 
+_SEQ_MAX = 2**64 - 1
+
 _diff_body = msgspec.json.Decoder(DiffBody)
 
 
@@ -27,6 +29,8 @@ async def post_diff(request: HttpRequest) -> Response:
 
     Of a topic with several partitions it reads all, after the positions in `from`, unless `partition` names one."""
     body = request.json(_diff_body)
+    if body.from_seq > _SEQ_MAX:
+        raise invalid("from_seq is a whole number of up to 64 bits")
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)

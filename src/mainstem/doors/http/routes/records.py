@@ -18,6 +18,7 @@ from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter,
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
+from mainstem.doors.http.transport.strict_json import DATA_NESTING_MAX, check_fields, too_deep
 from mainstem.doors.http.transport.throttle import write_allowed
 from mainstem.errors import TopicFull
 from mainstem.records.header import record_count
@@ -44,6 +45,7 @@ async def post_records(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     body = request.json(_write_body)
+    check_fields(WriteBody, request.body, len(body.records))
     key = idempotency_key(body.idempotency_key, request.header(b"idempotency-key"))
     written, append_ms = await write(request, request.topic, body, key, request.chosen_partition)
     return Response(201 if written.created else 200, acknowledgement(request, written, append_ms), (JSON,))
@@ -165,6 +167,8 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
     sizes = [*map(len, values)]
     keys = _keys([record.tag for record in records])
     headers = _headers([record.node for record in records], [record.meta for record in records], node, sizes)
+    if any(map(too_deep, values)):
+        raise invalid(f"data is nested deeper than {DATA_NESTING_MAX} levels")
     if max(sizes) > limits.HTTP_RECORD_BYTES_MAX:
         raise Refusal(
             400,

@@ -23,6 +23,7 @@ from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.namespaces import qualified
 from mainstem.doors.http.transport.routing import IDS
+from mainstem.doors.http.transport.strict_json import check_fields
 from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class HttpRequest:
     def json(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body as what the decoder makes of it. Raises Refusal 400."""
         body = decoded(decoder, self.body)
+        check_fields(decoder.type, self.body)
         return body if self.view is None else qualified(self.view, body)
 
     # Rights
