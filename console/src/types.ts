@@ -498,6 +498,7 @@ export interface NackBody {
   seqs: number[];
   lease_ids?: string[];
   delay_ms?: number;
+  error?: string;
 }
 
 export interface NackResult {
