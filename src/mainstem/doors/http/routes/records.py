@@ -167,7 +167,7 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
     sizes = [*map(len, values)]
     keys = _keys([record.tag for record in records])
     headers = _headers([record.node for record in records], [record.meta for record in records], node, sizes)
-    if any(map(too_deep, values)):
+    if max(sizes) > 2 * DATA_NESTING_MAX and any(map(too_deep, values)):
         raise invalid(f"data is nested deeper than {DATA_NESTING_MAX} levels")
     if max(sizes) > limits.HTTP_RECORD_BYTES_MAX:
         raise Refusal(
