@@ -9,6 +9,7 @@ import click
 
 from mainstem.cli.names import complete_topics
 from mainstem.cli.printing import format_option, shown_as, until_output_closes, write
+from mainstem.cli.schemas import decoding
 from mainstem.cli.start_positions import Place, position_option
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
@@ -35,6 +36,7 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     multiple=True,
     help="Read only this partition. May be repeated.",
 )
+@click.option("--decode", is_flag=True, help="Print values of the schema registry as JSON.")
 @click.option("--group", help="Start at the committed offsets of this group, and commit the printed records.")
 def consume(
     target: Target,
@@ -46,6 +48,7 @@ def consume(
     as_json: bool,
     headers: bool,
     partitions: tuple[int, ...],
+    decode: bool,
     group: str | None,
 ) -> None:
     """Print the records of TOPIC, partition by partition, up to the end.
@@ -53,6 +56,8 @@ def consume(
     To wait for new records, use `mainstem tail`.
     """
     show = shown_as(format, as_json=as_json, headers=headers)
+    if decode:
+        show = decoding(target, show)
 
     async def work(store: Store) -> None:
         left = sys.maxsize if count is None else count

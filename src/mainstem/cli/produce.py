@@ -14,6 +14,7 @@ import click
 from mainstem import limits
 from mainstem.cli.names import complete_topics
 from mainstem.cli.records import InputRecord, from_json
+from mainstem.cli.schemas import encoding
 from mainstem.cli.store import Store, TopicDetails
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
@@ -45,6 +46,9 @@ Parse = Callable[[bytes], InputRecord]
     type=click.IntRange(min=0),
     help="Partition. [default: by key, or round-robin without a key]",
 )
+@click.option(
+    "--schema", metavar="SUBJECT", help="Values are JSON: write them by the latest schema of SUBJECT."
+)
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 def produce(
     target: Target,
@@ -55,6 +59,7 @@ def produce(
     headers: tuple[str, ...],
     as_json: bool,
     partition: int | None,
+    schema: str | None,
     create: bool,
 ) -> None:
     """Append VALUES to TOPIC, or each line of standard input.
@@ -69,6 +74,8 @@ def produce(
         raise click.UsageError("--json reads lines from standard input, so it takes no VALUES")
     pairs = tuple(_header(text) for text in headers)
     plain = from_json if as_json else _parser(key, key_delimiter)
+    if schema is not None:
+        plain = encoding(target, schema, plain)
 
     def parse(line: bytes) -> InputRecord:
         record = plain(line)

@@ -121,6 +121,7 @@ class Client:
     read_pandas = _waited(AsyncClient.read_pandas)
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
+    sql = _waited(AsyncClient.sql)
 
     claim = _waited(AsyncClient.claim)
     ack = _waited(AsyncClient.ack)

@@ -39,6 +39,14 @@ _ELSEWHERE = {
     routes.POST_PUBLISH,
     routes.GET_GROUP,
 }
+_VERSION = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["n"],
+}
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -109,6 +117,12 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     await call(routes.PATCH_SETTINGS, "t", body={"settings": {"retention.ms": "1000000"}})
     await call(routes.POST_DELETE, "t", body={"before_seq": 2})
     await call(routes.COMMIT_OFFSETS, "g", body={"offsets": [{"topic": "t", "offset": 1}]})
+    joined = await call(routes.JOIN_GROUP, "members", body={"topics": ["t"]})
+    member = {"member_id": joined["member_id"], "epoch": joined["epoch"]}
+    await call(routes.HEARTBEAT_GROUP, "members", body={**member, "owned": [{"topic": "t", "partition": 0}]})
+    await call(routes.LEAVE_GROUP, "members", body={"member_id": joined["member_id"]})
+    writes = [{"topic": "t", "records": [{"data": 1, "tag": "k"}]}]
+    await call(routes.COMMIT_TRANSACTION, body={"transaction": "x", "key": "once", "writes": writes})
     await call(routes.LIST_GROUPS)
     await call(routes.GET_CONSUMERS, "t")
     await call(routes.RESET_GROUP, "g", body={"topic": "t", "to": "latest", "dry_run": True})
@@ -168,6 +182,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     backup = api.broker.options.data_dir.with_name("backup")
     await call(routes.POST_BACKUP, body={"to": str(backup)})
 
+    await call(routes.POST_SQL, body={"query": "SELECT 1"})
     await call(routes.CREATE_NAMESPACE, body={"namespace": ["n"]})
     for route in (routes.GET_NAMESPACE, routes.HEAD_NAMESPACE):
         await call(route, "n")
@@ -184,6 +199,13 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     )
     await call(routes.RENAME_CATALOG_TABLE, body={"source": names[0], "destination": names[1]})
     await call(routes.DROP_CATALOG_TABLE, "n", "y")
+    await call(routes.CREATE_VIEW, "n", body={"name": "x", "schema": _SCHEMA, "view-version": _VERSION})
+    await call(routes.LIST_VIEWS, "n")
+    for route in (routes.GET_VIEW, routes.HEAD_VIEW):
+        await call(route, "n", "x")
+    await call(routes.COMMIT_VIEW, "n", "x", body={"updates": [changed]})
+    await call(routes.RENAME_VIEW, body={"source": names[0], "destination": names[1]})
+    await call(routes.DROP_VIEW, "n", "y")
     await call(routes.DROP_NAMESPACE, "n")
     await call(routes.DELETE_TOPIC, "t")
     await call(routes.PUT_NAMESPACE, "acme", body={"topics_max": 5})
