@@ -44,6 +44,7 @@
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
     │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
+    │   ├── MembershipLost          a consumer was silent for too long, and must join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
     │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
     │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
@@ -388,6 +389,10 @@ class GroupOvertaken(NotCoordinator):
 class UnknownMember(GroupRefused):
     def __init__(self, group: str, member: str) -> None:
         super().__init__(f"group {group!r} has no member {member!r}: join it again")
+
+
+class MembershipLost(GroupRefused):
+    """The group removed this consumer, which was silent for too long. Its partitions went to others."""
 
 
 class IllegalGeneration(GroupRefused):

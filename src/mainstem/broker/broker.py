@@ -46,6 +46,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.atomic_writes import AtomicWrites
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
@@ -168,6 +169,7 @@ class Broker:
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
+        self.atomic_writes = AtomicWrites(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock, self.streams, self.decoding)
         self.deletes = DeleteService(log, clock, self.streams)
         self.queues = QueueService(log, clock, random, self.streams, self._topics)

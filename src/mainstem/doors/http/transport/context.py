@@ -70,6 +70,7 @@ class Context:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
+    _own_groups: Groups | None = None  # of members that come through this door, if it is the only one
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
@@ -100,4 +101,16 @@ class Context:
     def known_groups(self) -> Groups:
         """Those of the door that members come through; without one nobody is a member, and offsets are all."""
         live = self.groups() if self.groups is not None else None
-        return live or Groups(self.broker.log, self.broker.clock)
+        return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
+
+    def member_groups(self) -> Groups:
+        """The same for members: this door coordinates them if no other door does."""
+        live = self.groups() if self.groups is not None else None
+        if live is None and self._own_groups is None:
+            self._own_groups = self.broker.open_groups()
+            self._own_groups.start()
+        return live or self.known_groups()
+
+    async def close_groups(self) -> None:
+        if self._own_groups is not None:
+            await self._own_groups.stop()
