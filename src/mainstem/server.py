@@ -211,6 +211,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
         doors.append(("pulsar", pulsar, config.pulsar))
         if http is not None:
             http.context.published.append(pulsar.metrics.published)
+            http.context.mounted.update(admin=pulsar, lookup=pulsar)
     return doors
 
 

@@ -244,4 +244,10 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "AddNamespace": 170,
         "AlterNamespace": 171,
         "RemoveNamespace": 172,
+        "AckRecords": 231,
+        "AddSubscription": 230,
+        "MoveSubscription": 232,
+        "RemoveSubscription": 233,
+        "RegisterTopicSchema": 236,
+        "RemoveTopicSchemas": 237,
     }

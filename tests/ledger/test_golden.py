@@ -142,10 +142,16 @@ GOLDEN = {
     "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
     "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
     "RemoveNamespace": "92ccaca27331",
+    "AckRecords": "95cce701a273320392920405920506",
+    "AddSubscription": "95cce601a27332039292a27334a2733592a27335a27336",
+    "MoveSubscription": "94cce801a2733203",
+    "RemoveSubscription": "93cce901a27332",
+    "RegisterTopicSchema": "93ccec0194a2733203c40204049292a27335a2733692a27336a27337",
+    "RemoveTopicSchemas": "92cced01",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000005520e6e4d29df773d7d3361a4216107dbf38aff26a87f91e"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000f4a603d95cc4be31640d38cc7e0adef7ba217fc687a26725"
 
 
 def test_every_command_has_golden_bytes() -> None:

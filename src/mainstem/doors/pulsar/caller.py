@@ -51,6 +51,12 @@ class PulsarCaller:
             self.view = view_of(found.namespace)
         self.principal = found
 
+    def adopt(self, principal: Principal) -> None:
+        """Another door authenticated the client."""
+        self.principal = principal
+        if principal.namespace:
+            self.view = view_of(principal.namespace)
+
     @property
     def access_state(self) -> int:
         """Changes whenever a decision may have changed."""

@@ -14,14 +14,17 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import NamespaceView, view_of
 from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.doors.budget import Budget, Seats
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.open_connections import OpenConnections
+from mainstem.doors.pulsar.admin import PulsarAdmin
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
-from mainstem.errors import InvalidConfig
+from mainstem.errors import InvalidConfig, Unavailable
 
 PULSAR_KEEP_ALIVE_S = 30.0  # a silent client gets a PING after this; one that stays silent is cut off
 PULSAR_TLS_SHUTDOWN_S = 2.0
@@ -168,6 +171,12 @@ class PulsarDoor:
         self._connections.start_sweeping()
         await server.start_serving()
         return bound
+
+    async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
+        """The admin API, for the HTTP door."""
+        if self.lookup is None:
+            raise Unavailable("the Pulsar door is not open yet")
+        return await PulsarAdmin(self._broker, self.lookup, self.producers).serve(request, method, path)
 
     @property
     def authenticates(self) -> bool:
