@@ -58,7 +58,7 @@ class _Pending:
         self.consumer = consumer
         self.slot = slot
         self.left = left  # not acknowledged when it was delivered
-        self.unacked = min(len(entry.records), sum(end - first for first, end in left))  # messages
+        self.unacked = min(entry.present, sum(end - first for first, end in left))  # messages
         self._left: set[int] | None = None
 
     def settle(self, ranges: list[Range]) -> int:
@@ -215,10 +215,20 @@ class Subscription:
         consumer.permits = min(consumer.permits + permits, 1 << 31)
         self._wake.set()
 
-    def count_at(self, base: int) -> int | None:
-        """The number of records of an entry that is delivered and not acknowledged."""
-        pending = self._pending.get(base)
-        return None if pending is None else pending.count
+    def count_at(self, offset: int) -> int | None:
+        """How many records there are from an offset to the end of its entry; None if the entry is not delivered."""
+        pending = self._pending.get(offset)
+        if pending is None and self.type in _IN_ORDER:
+            # Clients name the offset before an entry to acknowledge everything before it. Entries are in order, and
+            # those that are acknowledged together come first.
+            for pending in self._pending.values():
+                if offset < pending.base + pending.count:
+                    break
+            else:
+                return None
+        if pending is None or offset < pending.base:
+            return None
+        return pending.base + pending.count - offset
 
     def ack(self, entries: list[tuple[int, list[Range]]]) -> asyncio.Future[None]:
         """Acknowledge records: (base of the entry, ranges in it). The future is done once that is durable."""
@@ -513,7 +523,7 @@ class Subscription:
     def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
         base = entry.base
         left = self.acked.unacked(base, entry.end)
-        partial = len(entry.records) < entry.count or left != [(base, entry.end)]
+        partial = entry.present < entry.count or left != [(base, entry.end)]
         pending = self._pending[base] = _Pending(entry, consumer, slot, left)
         unacked = pending.unacked
         if len(self._pending) > UNACKED_ENTRIES_MAX:  # of a consumer that never acknowledges, in order

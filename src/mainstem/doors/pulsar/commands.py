@@ -339,7 +339,7 @@ async def get_last_message_id(connection: PulsarConnection, request: Any) -> Non
     if entry is not None:
         last["entryId"] = entry.base
         if entry.batched:
-            last["batch_index"] = entry.records[-1].offset - entry.base
+            last["batch_index"] = entry.last - entry.base
     mark = consumer.subscription.acked.mark
     marked: dict[str, object] = {"ledgerId": consumer.ledger, "entryId": mark - 1 if mark else _NO_ENTRY}
     if consumer.partition >= 0:

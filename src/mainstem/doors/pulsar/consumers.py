@@ -174,10 +174,10 @@ def _acked_ranges(base: int, count: int, words: Sequence[int]) -> list[Range]:
 def _ack_set(entry: MessageEntry, unacked: list[Range]) -> list[int]:
     """The bits of what is left of an entry, as unsigned words."""
     left = 0
-    present = {record.offset for record in entry.records}
+    present = {record.offset for record in entry.records} if entry.packed is None else None
     for first, end in unacked:
         for offset in range(first, end):
-            if offset in present:
+            if present is None or offset in present:
                 left |= 1 << (offset - entry.base)
     words = max(1, -(-entry.count // _WORD_BITS))
     return [left >> (_WORD_BITS * at) & 0xFFFFFFFFFFFFFFFF for at in range(words)]

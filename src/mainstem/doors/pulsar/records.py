@@ -22,6 +22,7 @@ import struct
 import zlib
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from mainstem import limits
@@ -38,8 +39,12 @@ from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadat
 from mainstem.doors.pulsar.wire import varint
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.compression import Codec, decompress
+from mainstem.records.columns import check_section
+from mainstem.records.compiled import compiled, octets
+from mainstem.records.compression import Codec, codec_id, compress, decompress
 from mainstem.records.decoding import StoredRecord
+from mainstem.records.header import HEADER_BYTES, seal
+from mainstem.records.pulsar_kernels import unpack_messages
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
 OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar client wrote
@@ -47,6 +52,9 @@ OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar cl
 _NONE, _LZ4, _ZLIB, _ZSTD, _SNAPPY = range(5)
 _CODECS: dict[int, Codec] = {_LZ4: "lz4", _ZLIB: "gzip", _ZSTD: "zstd", _SNAPPY: "snappy"}
 _SIZE = struct.Struct(">I")
+_RECORD_OVERHEAD_BYTES = 96  # at most what a record adds to its message
+_MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
+_ORDERING_NAME = octets(ORDERING_HEADER.encode())
 _MESSAGES_PER_BATCH_MAX = 100_000
 _TIME_MS_MAX = 1 << 52
 
@@ -87,6 +95,10 @@ def batch_of(metadata: Any, payload: memoryview) -> BuiltBatch:
     first: Headers = []
     if batched:
         _add_entry_header(metadata, first, opaque=opaque)
+        if count > limits.INTERPRETED_RECORDS_MAX:
+            large = _large_batch(content, count, first, publish_time, _CODECS.get(codec, "none"))
+            if large is not None:
+                return BuiltBatch(large, count, batched)
         _split_batch(content, count, keys, values, headers)
         headers[0] = first + headers[0]
     else:
@@ -104,6 +116,44 @@ def batch_of(metadata: Any, payload: memoryview) -> BuiltBatch:
         codec=_CODECS[codec] if codec and not opaque else "none",
     )
     return BuiltBatch(batch, count, batched)
+
+
+def _large_batch(
+    content: bytes, count: int, headers: Headers, time_ms: int, codec: Codec
+) -> bytearray | None:
+    """The record batch of many messages, built in one pass; None if only Python can convert them."""
+    if count > _MESSAGES_PER_BATCH_MAX:
+        return None  # refused later
+    encoded_headers = b"".join(
+        varint(2 * len(name)) + name.encode() + varint(2 * len(value or b"")) + (value or b"")
+        for name, value in headers
+    )
+    batch = bytearray(HEADER_BYTES + len(content) + len(encoded_headers) + _RECORD_OVERHEAD_BYTES * count)
+    end = compiled(unpack_messages)(
+        octets(content),
+        count,
+        np.frombuffer(batch, np.uint8),
+        HEADER_BYTES,
+        octets(encoded_headers),
+        len(headers),
+        _MESSAGE_NAME,
+        _ORDERING_NAME,
+    )
+    if end < 0:
+        return None
+    check_section(end - HEADER_BYTES)
+    if codec == "none":
+        del batch[end:]
+    else:
+        batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:end].tobytes())
+    return seal(
+        batch,
+        attributes=codec_id(codec),
+        last_offset_delta=count - 1,
+        base_timestamp=time_ms,
+        max_timestamp=time_ms,
+        count=count,
+    )
 
 
 def _add_entry_header(metadata: Any, headers: Headers, *, opaque: bool) -> None:
@@ -204,8 +254,7 @@ def _take_properties(metadata: Any) -> Headers:
 
 def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
     """Metadata and payload of an entry."""
-    first = entry.records[0]
-    return _encoded_batch(entry, first) if entry.batched else _encoded_single(first)
+    return _encoded_batch(entry) if entry.batched else _encoded_single(entry.first)
 
 
 def _entry_metadata(record: StoredRecord) -> Any:
@@ -238,10 +287,12 @@ def _encoded_single(record: StoredRecord) -> tuple[bytes, bytes]:
     return _packed(metadata, payload) if not opaque else (metadata.SerializeToString(), payload)
 
 
-def _encoded_batch(entry: MessageEntry, first: StoredRecord) -> tuple[bytes, bytes]:
-    metadata = _entry_metadata(first)
-    by_index = {record.offset - entry.base: record for record in entry.records}
+def _encoded_batch(entry: MessageEntry) -> tuple[bytes, bytes]:
+    metadata = _entry_metadata(entry.first)
     metadata.num_messages_in_batch = entry.count
+    if entry.packed is not None:
+        return _packed(metadata, entry.packed)
+    by_index = {record.offset - entry.base: record for record in entry.records}
     parts: list[bytes] = []
     for index in range(entry.count):
         record = by_index.get(index)
