@@ -61,6 +61,10 @@ async def lookup_topic(connection: PulsarConnection, request: Any) -> None:
     lookup, caller = connection.context.lookup, connection.caller
     name, _ = lookup.find(request.topic, caller)
     caller.check(Operation.DESCRIBE, name.name)
+    if request.advertised_listener_name:
+        raise PulsarRefusal(
+            ServerError.METADATA, f"the broker has no listener named {request.advertised_listener_name!r}"
+        )
     url = lookup.broker_url(name.name)
     connection.write(
         simple_frame(
@@ -509,6 +513,10 @@ def _succeed(connection: PulsarConnection, request: Any) -> None:
 def error_frame(command: str, request_id: int, code: ServerError, message: str) -> bytes:
     """An error in the answer that the clients of a command wait for."""
     if command == "partitioned_metadata":
+        if code is ServerError.INVALID_TOPIC_NAME:
+            code = (
+                ServerError.NOT_ALLOWED
+            )  # the C++ client repeats its request on the other code, until its timeout
         return simple_frame(
             "partitioned_metadata_response",
             request_id=request_id,
