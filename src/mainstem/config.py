@@ -284,6 +284,11 @@ class Config:
         _one_of("auto", "on", "off"),
         "Enforce ACLs on the Kafka door; auto: if clients use SASL or certificates.",
     ] = "auto"
+    kafka_allow_everyone_if_no_acl: Annotated[
+        bool,
+        _FLAG,
+        "Open resources that no ACL names to every client (allow.everyone.if.no.acl.found); keys keep their limits.",
+    ] = False
     audit: Annotated[
         str,
         _one_of("auto", "on", "off"),

@@ -19,6 +19,7 @@ from tools.bench.report import Report, heading
 NAMES = (
     "records",
     "appends",
+    "lone",
     "singles",
     "embedded",
     "reads",

@@ -125,6 +125,10 @@ class Access:
             return False
         return principal.name in self._super_users or not self.enforced
 
+    def _open_without_rules(self, principal: Principal) -> bool:
+        """Whether the principal may use what no stored rule names. A key that is limited stays so."""
+        return self._options.open_without_rules and not (principal.grants or principal.key_id)
+
     def _admits(self, principal: Principal, kind: ResourceType, name: str) -> bool:
         """Whether the namespace of a resource admits the principal."""
         if self.namespaces is None or kind in _NOT_IN_NAMESPACES or principal.name in self._super_users:
@@ -160,6 +164,8 @@ class Access:
             return False
         if principal.name in self._super_users:
             return True
+        if self._open_without_rules(principal):
+            return True
         stored = self._source.access_rules if self.enforced else ()
         rules = [rule for rule in _about((*stored, *principal.grants), principal, host) if _of(rule, kind)]
         return any(
@@ -194,7 +200,9 @@ class Access:
             principal, host, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             return False
-        stored = self._matching(kind, name) if self.enforced else ()
+        stored = tuple(self._matching(kind, name)) if self.enforced else ()
+        if not stored and self._open_without_rules(principal):
+            return True
         granted = (rule for rule in principal.grants if _of(rule, kind) and _covers(rule, name))
         return _decide(_about((*stored, *granted), principal, host), operation)
 

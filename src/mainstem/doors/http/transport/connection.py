@@ -43,6 +43,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: App, seats: Seats) -> None:
         super().__init__(config, state, {})
         self._app = app
+        self._turns = app.context.broker.streams.turns
         self._budget: Budget = app.context.budget
         self._seats = seats
         self._peer = ""
@@ -90,6 +91,9 @@ class HttpConnection(HttpToolsProtocol):
     # Receiving
 
     def data_received(self, data: bytes) -> None:
+        turns = self._turns
+        if turns.last is not self:
+            turns.last, turns.changed_at = self, self.loop.time()
         if self._first is not None:
             data = self._first + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
