@@ -16,6 +16,7 @@ class ResourceType(IntEnum):
     ROUTER = 102
     TABLE = 103  # rules of the topic that it shows apply as well
     NAMESPACE = 104  # of the Iceberg catalog
+    SUBJECT = 105  # of the schema registry
 
 
 class Operation(IntEnum):

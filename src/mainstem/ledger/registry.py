@@ -10,6 +10,7 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
+from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -25,6 +26,7 @@ from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
+from mainstem.ledger.schemas import Schemas
 from mainstem.ledger.section import Buffer, Command, Section
 from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
@@ -58,6 +60,7 @@ class Sections:
     queues: Queues
     shares: Shares
     tasks: Tasks
+    compactions: Compactions
     generations: Generations
     routers: Routers
     tables: Tables
@@ -70,6 +73,7 @@ class Sections:
     rates: Rates
     reports: Reports
     api_keys: ApiKeys
+    schemas: Schemas
     subscriptions: Subscriptions
     topic_schemas: TopicSchemas
 
