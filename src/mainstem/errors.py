@@ -18,7 +18,7 @@
     │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound
+    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound, SubscriptionNotFound
     │   ├── BucketNotFound, ObjectNotFound, UploadNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
@@ -40,6 +40,7 @@
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
     │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
+    ├── SubscriptionBusy            consumers of another type, or an exclusive one, are connected
     ├── GroupRefused                the coordinator of a group rejected a call
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
@@ -186,6 +187,12 @@ class ShareNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"share group {group!r} does not read this partition")
         self.group = group
+
+
+class SubscriptionNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no subscription named {name[:64]!r}")
+        self.name = name
 
 
 class NamespaceNotFound(NotFound):
@@ -370,6 +377,10 @@ class BrokerNumberTaken(Rejected):
 
 class BrokerFenced(Rejected):
     """A newer membership replaced this broker's."""
+
+
+class SubscriptionBusy(MainstemError):
+    """Consumers of another type, or an exclusive one, are connected to the subscription."""
 
 
 class GroupRefused(MainstemError):

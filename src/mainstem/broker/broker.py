@@ -41,6 +41,7 @@ from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
+from mainstem.broker.subscriptions.service import SubscriptionService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
@@ -156,6 +157,7 @@ class Broker:
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
+        self.subscriptions = SubscriptionService(log, clock, self.streams)
         self._topics = TopicService(
             log,
             clock,
@@ -264,6 +266,7 @@ class Broker:
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
+        await self.subscriptions.close()
         await self.routers.close()
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
@@ -349,6 +352,7 @@ class Broker:
         topic = await self._topics.delete(name)
         self.activity.forget(topic.topic_id)
         self.queues.forget(topic.streams)
+        self.subscriptions.forget(topic.streams)
         return topic
 
     async def alter_topic(self, name: str, config: TopicConfig) -> Topic:

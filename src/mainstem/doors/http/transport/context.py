@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
@@ -21,6 +22,10 @@ from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.metrics import Metric
+
+if TYPE_CHECKING:
+    from mainstem.doors.http.transport.requests import HttpRequest
+    from mainstem.doors.http.transport.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,12 @@ class Traffic:
         self.sent_bytes += sent
 
 
+class MountedApi(Protocol):
+    """An API of another protocol, which this door serves below paths of its own."""
+
+    async def serve(self, request: HttpRequest, method: str, path: str) -> Response: ...
+
+
 @dataclass(slots=True)
 class Context:
     broker: Broker
@@ -67,6 +78,7 @@ class Context:
     s3_endpoint: S3Endpoint | None = None  # where clients reach the files of tables
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
+    mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
