@@ -9,6 +9,21 @@ export interface AckResult {
   performance: Performance;
 }
 
+export interface AssignedPartition {
+  topic: string;
+  partition: number;
+  offset: number | null;
+  start: number;
+  end: number;
+}
+
+export interface AtomicWriteBody {
+  transaction: string;
+  key: string;
+  writes?: TransactionWrite[];
+  offsets?: TransactionGroupOffsets[];
+}
+
 export interface BackupBody {
   to: string;
 }
@@ -88,8 +103,26 @@ export interface CollectResult {
 export interface Column {
   id: number;
   name: string;
-  type: "boolean" | "int" | "long" | "float" | "double" | "string" | "json" | "date" | "timestamp";
+  type: string;
   path: string;
+}
+
+export interface CompatibilityBody {
+  compatibility?: string;
+  compatibilityLevel?: string;
+  normalize?: boolean;
+  alias?: string;
+  validateFields?: boolean;
+  compatibilityGroup?: string;
+  defaultMetadata?: Record<string, unknown>;
+  overrideMetadata?: Record<string, unknown>;
+  defaultRuleSet?: Record<string, unknown>;
+  overrideRuleSet?: Record<string, unknown>;
+}
+
+export interface CompatibilityReport {
+  is_compatible: boolean;
+  messages?: string[];
 }
 
 export interface ConsumerPartition {
@@ -130,6 +163,9 @@ export interface DiffBody {
   wait_ms?: number;
   max_batch_bytes?: number;
   include_trace?: boolean;
+  include_headers?: boolean;
+  from?: Record<string, number>;
+  partitions?: number[];
 }
 
 export interface DiffResult {
@@ -214,6 +250,8 @@ export interface FetchedRecord {
   meta?: unknown;
   $raw?: string;
   $trace?: string;
+  $partition?: number;
+  $headers?: ([string, string | null])[];
 }
 
 export interface GapEvent {
@@ -244,6 +282,12 @@ export interface GroupDescription {
   coordinator: string | null;
 }
 
+export interface GroupLeft {
+  group: string;
+  member_id: string;
+  performance: Performance;
+}
+
 export interface GroupList {
   groups: GroupListing[];
   performance: Performance;
@@ -254,6 +298,15 @@ export interface GroupListing {
   state: string;
   kind: string;
   protocol_type: string;
+}
+
+export interface GroupMembership {
+  group: string;
+  member_id: string;
+  epoch: number;
+  heartbeat_ms: number;
+  assignment: AssignedPartition[] | null;
+  performance: Performance;
 }
 
 export interface GroupOffset {
@@ -279,12 +332,21 @@ export interface GroupPosition {
 
 export interface GroupPositionsBody {
   offsets: GroupPosition[];
+  member_id?: string;
+  epoch?: number;
 }
 
 export interface Health {
   status: "ok";
   version: string;
   uptime_ms: number;
+}
+
+export interface HeartbeatBody {
+  member_id: string;
+  epoch: number;
+  owned?: OwnedPartition[];
+  instance_id?: string;
 }
 
 export interface JobDelivery {
@@ -307,6 +369,14 @@ export interface JobLease {
   deadline: number;
   deliveries: number;
   lease_id: string;
+}
+
+export interface JoinBody {
+  topics: string[];
+  client_id?: string;
+  instance_id?: string;
+  assignor?: string;
+  rebalance_timeout_ms?: number;
 }
 
 export interface KeyBody {
@@ -392,6 +462,11 @@ export interface LeasedTask {
   deadline_ms: number;
 }
 
+export interface LeaveBody {
+  member_id: string;
+  instance_id?: string;
+}
+
 export interface LostOffsets {
   start: number;
   end: number;
@@ -441,6 +516,7 @@ export interface NackBody {
   seqs: number[];
   lease_ids?: string[];
   delay_ms?: number;
+  error?: string;
 }
 
 export interface NackResult {
@@ -525,6 +601,11 @@ export interface OutputStatus {
   behind: number | null;
 }
 
+export interface OwnedPartition {
+  topic: string;
+  partition: number;
+}
+
 export type Part = [base: number, end: number, generation: number, files: DataFile[], records: number];
 
 export type PartChange = [stream: number, old: [number, number, number][], new: [number, number, number][]];
@@ -540,6 +621,14 @@ export interface PartRow {
   files: string[];
 }
 
+export interface PartitionCounts {
+  partition: number;
+  head_seq: number;
+  earliest_seq: number;
+  count: number;
+  bytes: number;
+}
+
 export interface PartitionDescription {
   partition: number;
   start: number;
@@ -547,6 +636,16 @@ export interface PartitionDescription {
   records: number;
   bytes: number;
   max_timestamp_ms: number;
+}
+
+export interface PartitionGap {
+  gap_from: number;
+  gap_to: number;
+  reason: string;
+  missed_estimate: number;
+  earliest_seq: number;
+  head_seq: number;
+  $partition: number;
 }
 
 export interface PartitionPosition {
@@ -570,6 +669,18 @@ export interface PartitionProgress {
   stale_parts: number;
   generations: number[];
   published_to: number | null;
+}
+
+export interface PartitionedDiffResult {
+  topic: string;
+  records: FetchedRecord[];
+  next: Record<string, number>;
+  head: Record<string, number>;
+  earliest: Record<string, number>;
+  caught_up: boolean;
+  tombstones: PartitionGap[];
+  lag: number;
+  performance: Performance;
 }
 
 export interface PendingChange {
@@ -720,6 +831,10 @@ export interface RecordsEvent {
   $partition?: number;
 }
 
+export interface RegistryMode {
+  mode: string;
+}
+
 export interface ReleaseBody {
   stream: number;
   token: number;
@@ -847,6 +962,69 @@ export interface RulesBody {
   rules: RuleBody[];
 }
 
+export interface S3CredentialsBody {
+  ttl_ms?: number;
+}
+
+export interface S3CredentialsIssued {
+  access_key_id: string;
+  secret_access_key: string;
+  session_token: string;
+  expires_ms: number | null;
+  endpoint: string | null;
+  region: string;
+  performance: Performance;
+}
+
+export interface SchemaBody {
+  schema?: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  id?: number;
+  version?: number;
+}
+
+export interface SchemaContextId {
+  context: string;
+  id: number;
+}
+
+export interface SchemaReferenceBody {
+  name: string;
+  subject: string;
+  version: number;
+}
+
+export interface SchemaText {
+  schema: string;
+  guid: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  maxId?: number;
+}
+
+export interface SchemaUse {
+  subject: string;
+  version: number;
+}
+
+export interface SchemaVersion {
+  subject: string;
+  version: number;
+  id: number;
+  guid: string;
+  schema: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  deleted?: boolean;
+}
+
 export interface ServerOverview {
   node: string;
   broker: number;
@@ -948,10 +1126,28 @@ export interface SourcesBody {
   to?: number;
 }
 
+export interface SqlBody {
+  query: string;
+  limit?: number;
+  timeout_ms?: number;
+}
+
+export interface SqlColumn {
+  name: string;
+  type: string;
+}
+
+export interface SqlResult {
+  columns: SqlColumn[];
+  rows: unknown[][];
+  truncated: boolean;
+}
+
 export interface StartPosition {
   from_seq?: number;
   tail?: boolean;
   partition?: number;
+  from?: Record<string, number>;
 }
 
 export interface StorageMap {
@@ -1027,7 +1223,7 @@ export interface TableStatus {
 export interface TableWork {
   namespace: string;
   name: string;
-  kind: "records" | "errors";
+  kind: "records" | "errors" | "view";
   topic: string;
   table_id: string;
   location: string;
@@ -1169,6 +1365,7 @@ export interface TopicDescription {
   last_read_ts: number | null;
   performance: Performance;
   queue?: QueueStats;
+  partitions?: PartitionCounts[];
 }
 
 export interface TopicFailure {
@@ -1246,6 +1443,13 @@ export interface TransactionAborted {
   performance: Performance;
 }
 
+export interface TransactionCommitted {
+  transaction: string;
+  repeated: boolean;
+  written: TransactionPlace[];
+  performance: Performance;
+}
+
 export interface TransactionDescription {
   transaction: string;
   phase: string;
@@ -1258,6 +1462,13 @@ export interface TransactionDescription {
   partitions: TransactionPartitions[];
 }
 
+export interface TransactionGroupOffsets {
+  offsets: GroupPosition[];
+  member_id?: string;
+  epoch?: number;
+  group: string;
+}
+
 export interface TransactionList {
   transactions: TransactionDescription[];
   performance: Performance;
@@ -1266,6 +1477,28 @@ export interface TransactionList {
 export interface TransactionPartitions {
   topic: string;
   partitions: number[];
+}
+
+export interface TransactionPlace {
+  topic: string;
+  partition: number;
+  first_seq: number;
+  last_seq: number;
+}
+
+export interface TransactionRecord {
+  data?: unknown;
+  $raw?: string;
+  tag?: string;
+  $key?: string;
+  headers?: ([string, string | null])[];
+  timestamp_ms?: number;
+}
+
+export interface TransactionWrite {
+  topic: string;
+  records: TransactionRecord[];
+  partition?: number;
 }
 
 export interface UserBody {
@@ -1324,6 +1557,7 @@ export interface WatchBody {
   include_tags?: boolean;
   include_data?: boolean;
   include_trace?: boolean;
+  include_headers?: boolean;
 }
 
 export interface WatchStarted {
@@ -1334,10 +1568,17 @@ export interface WatchStarted {
   performance: Performance;
 }
 
+export interface WatchedPartition {
+  from_seq: number;
+  head_seq: number;
+  earliest_seq: number;
+}
+
 export interface WatchedTopic {
   from_seq: number;
   head_seq: number;
   earliest_seq: number;
+  partitions?: Record<string, WatchedPartition>;
 }
 
 export interface WriteBody {
@@ -1358,4 +1599,6 @@ export interface WriteResult {
   deduped: boolean;
   performance: Performance;
   seqs?: number[];
+  partition?: number;
+  partitions?: number[];
 }

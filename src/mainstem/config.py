@@ -48,18 +48,24 @@ def _listener_or_off(text: str) -> Address | None:
     return None if text == "off" else parse_listener(text)
 
 
+def _address_or_off(text: str) -> Address | None:
+    return None if text == "off" else Address.parse(text)
+
+
 def _listeners_or_off(text: str) -> tuple[Address, ...]:
     return () if text == "off" else parse_listeners(text)
 
 
 _PATH = ValueKind("PATH", values.path)
 _LISTENER = ValueKind("HOST:PORT[,namespace=NS]|off", _listener_or_off, absent="off")
+_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
 _LISTENERS = ValueKind("HOST:PORT[,namespace=NS];…|off", _listeners_or_off, absent="off")
 _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
 _SECRET = ValueKind("KEYS", str, secret=True)
 _URL = ValueKind("URL", str, secret=True)  # may contain credentials
+_URLS = ValueKind("URL,…", str, secret=True)
 _MEMBERS = ValueKind("HOST:PORT,…", str)
 _WORDS = ValueKind("WORD,…", str)
 _NAMES = ValueKind("NAME;…", str)
@@ -69,6 +75,8 @@ _TEXT_VALUE = ValueKind("TEXT", str)
 _HTTP = Address("127.0.0.1", 4000)
 _TEXT = Address("127.0.0.1", 9091)
 _KAFKA = Address("127.0.0.1", 9092)
+_S3 = Address("127.0.0.1", 4001)
+_PULSAR = Address("127.0.0.1", 6650)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +91,25 @@ class Config:
         _LISTENERS,
         "Addresses of the Kafka door (port 0: any free port), one for each namespace that has its own.",
     ] = (_KAFKA,)
+    s3: Annotated[Address | None, _ADDRESS, "Address of the S3 door (port 0: any free port)."] = _S3
+    s3_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Address that S3 clients use for this broker; none: the port of the door at the host that they call it by.",
+    ] = None
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
         "Address that Kafka clients use for this broker; none: the address that it listens on. A listener can have "
         "its own: HOST:PORT,advertise=HOST:PORT.",
+    ] = None
+    pulsar: Annotated[Address | None, _LISTENER, "Address of the Pulsar door (port 0: any free port)."] = (
+        _PULSAR
+    )
+    pulsar_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Address that Pulsar clients use for this broker; none: the address that it listens on.",
     ] = None
     ports_file: Annotated[
         Path | None, _PATH, "When ready, write a JSON map from each door to its address to this file."
@@ -109,6 +131,11 @@ class Config:
         str,
         _URL,
         "URL of an object store for older files of a log in the data directory, and for the files of tables.",
+    ] = ""
+    table_locations: Annotated[
+        str,
+        _URLS,
+        "URLs of folders and buckets outside the store in which users may place their own tables, comma-separated.",
     ] = ""
     hot_retain_bytes: Annotated[
         int,
@@ -178,6 +205,16 @@ class Config:
     text_idle_ms: Annotated[
         int, _whole(1, 86_400_000), "Idle time after which a connection of the text door is closed."
     ] = int(limits.TEXT_IDLE_S * 1000)
+    pulsar_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Pulsar door."] = (
+        limits.PULSAR_CONNECTIONS_MAX
+    )
+    pulsar_tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the Pulsar door; none: no TLS."] = (
+        None
+    )
+    pulsar_tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
+    pulsar_auto_create: Annotated[
+        bool, _FLAG, "Create topics when Pulsar producers or consumers use names that do not exist."
+    ] = True
     kafka_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Kafka door."] = (
         limits.KAFKA_CONNECTIONS_MAX
     )
@@ -308,6 +345,16 @@ class Config:
         bool,
         _FLAG,
         "Let anonymous clients do everything at the text door, although access is restricted.",
+    ] = False
+    insecure_s3: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the S3 door, although access is restricted.",
+    ] = False
+    insecure_pulsar: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the Pulsar door, although access is restricted.",
     ] = False
     allowed_origins: Annotated[
         str,

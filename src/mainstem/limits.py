@@ -200,6 +200,9 @@ ROUTER_HOPS_MAX = 8  # a copy with a higher hop count is dropped
 ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, compressed …
 ROUTER_COPIES_BYTES_MAX = 16 * MIB  # … and decompressed
 
+# Pulsar door
+PULSAR_CONNECTIONS_MAX = 10_000
+
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536
 TEXT_CONNECTIONS_MAX = 10_000
@@ -301,5 +304,35 @@ KAFKA_TOKEN_CHECK_THREADS = 1  # so that a flood of tokens uses at most one core
 KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked or waits for the check
 KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
 
+# SQL
+SQL_ROWS_DEFAULT = 1_000  # of a result, unless the query's sender asks for another number
+SQL_ROWS_MAX = 100_000
+SQL_RESULT_BYTES_MAX = 64 * MIB  # of the result, as Arrow has it
+SQL_TIMEOUT_MS = 30_000  # of a query, unless its sender asks for less or more
+SQL_TIMEOUT_MS_MAX = 300_000
+SQL_QUERY_CHARS_MAX = 100_000
+SQL_TABLES_MAX = 64  # topics that one query reads
+SQL_MEMORY_BYTES = 1 * GIB  # that DuckDB may use for one query
+SQL_THREADS = 2
+SQL_WORKERS = 2  # queries that run at once
+SQL_QUERIES_WAITING_MAX = 32
+SQL_WORKER_IDLE_S = 600.0  # how long a worker process stays without a query
+SQL_LOG_BYTES_MAX = 1 * GIB  # of a topic's records that are in no Parquet file yet, which a query decodes
+SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for its next query
+
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
+
+# The schema registry
+SCHEMA_CHARS_MAX = 1_000_000  # of one schema with its references, metadata and rules
+SCHEMAS_CHARS_MAX = 512_000_000  # of all schemas together: they are held in memory
+SCHEMA_SUBJECTS_MAX = 100_000
+SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
+SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
+SCHEMAS_PARSED_KEPT = 1_000
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way

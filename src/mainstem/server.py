@@ -29,6 +29,9 @@ from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
+from mainstem.doors.pulsar.door import PulsarDoor, pulsar_tls
+from mainstem.doors.s3.door import S3Door
+from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.driver.child import LakeChild, reachable
@@ -144,7 +147,7 @@ def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
 
 def _advertised(config: Config, name: str, door: Door, bound: Address) -> Address:
     """The address that a door's clients connect to."""
-    if isinstance(door, KafkaDoor):
+    if isinstance(door, KafkaDoor | PulsarDoor):
         return door.advertised
     return config.http_advertise or bound if name == "http" else bound
 
@@ -178,6 +181,18 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     http = _http_door(config, broker, budget) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
+    if config.s3 is not None:
+        s3 = S3Door(
+            broker,
+            budget=budget,
+            origins=OriginPolicy.of(config),
+            tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+            insecure=config.insecure_s3,
+        )
+        doors.append(("s3", s3, config.s3))
+        if http is not None:
+            http.context.published.append(s3.published)
+            http.context.s3_endpoint = S3Endpoint(s3, config.s3_advertise, tls=config.tls_cert is not None)
     if config.kafka:
         kafka = KafkaDoor(
             broker,
@@ -205,7 +220,26 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             http.context.published.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
             http.context.groups = lambda: kafka.groups
+    if config.pulsar is not None:
+        pulsar = _pulsar_door(config, broker, budget)
+        doors.append(("pulsar", pulsar, config.pulsar))
+        if http is not None:
+            http.context.published.append(pulsar.metrics.published)
+            http.context.mounted.update(admin=pulsar, lookup=pulsar)
     return doors
+
+
+def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
+    return PulsarDoor(
+        broker,
+        broker_id=broker.log.broker,
+        advertise=config.pulsar_advertise,
+        connections_max=config.pulsar_connections,
+        auto_create=config.pulsar_auto_create,
+        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key),
+        insecure=config.insecure_pulsar,
+        budget=budget,
+    )
 
 
 def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:

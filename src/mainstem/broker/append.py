@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
+from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
@@ -53,6 +55,7 @@ class Appends:
         streams: StreamService,
         transactions: TransactionService,
         namespaces: NamespaceService,
+        schemas: SchemaService,
         *,
         total_bytes_max: int,
     ) -> None:
@@ -65,7 +68,8 @@ class Appends:
         self._clock = clock
         self._streams = streams
         self._transactions = transactions
-        self._recompression = Recompression(streams)
+        self._recompression = Recompression(streams, log.barrier)
+        self._payloads = PayloadChecks(schemas)
         self._append_now = log.direct.append_now
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
@@ -77,14 +81,13 @@ class Appends:
         if self._stored_as_sent(request.stream, topic.config):
             self._streams.store(request.stream).append(request, waiter)
         else:
-            self._recompression.append(request, topic.config, waiter)
+            self._recompression.append(request, topic.config, waiter, self._payloads.of(topic))
 
     def _stored_as_sent(self, stream: int, config: TopicConfig) -> bool:
         """Whether batches of the stream need neither be decoded nor compressed before they are stored."""
         return (
             config.compression_type == "producer"
-            and config.validate_records == "header"
-            and "compact" not in config.cleanup_policy
+            and not config.validates
             and stream not in self._recompression.lines
         )
 
@@ -188,7 +191,7 @@ class Appends:
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, size)
         facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
-        return self._append_now(AppendRequest(stream, batch, facts, size))
+        return self._append_now(AppendRequest(stream, batch, facts, size), now)
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:

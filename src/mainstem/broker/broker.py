@@ -19,6 +19,8 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.buckets.service import BucketService
+from mainstem.broker.buckets.table_files import TableFiles
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -32,16 +34,20 @@ from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
+from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.share.shares import ShareService
+from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
+from mainstem.broker.subscriptions.service import SubscriptionService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.atomic_writes import AtomicWrites
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
@@ -60,6 +66,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
@@ -85,6 +92,7 @@ class BrokerOptions:
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
     objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    table_locations: tuple[str, ...] = ()  # URLs outside the store below which users may have tables
     hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
@@ -130,15 +138,17 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
+        self.decoding = Decoding()
+        self.schemas = SchemaService(log, self.decoding)
         self.appends = Appends(
             log,
             clock,
             self.streams,
             self.transactions,
             self.namespaces,
+            self.schemas,
             total_bytes_max=options.total_bytes_max,
         )
-        self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
@@ -147,6 +157,7 @@ class Broker:
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
+        self.subscriptions = SubscriptionService(log, clock, self.streams)
         self._topics = TopicService(
             log,
             clock,
@@ -160,6 +171,7 @@ class Broker:
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
+        self.atomic_writes = AtomicWrites(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock, self.streams, self.decoding)
         self.deletes = DeleteService(log, clock, self.streams)
         self.queues = QueueService(log, clock, random, self.streams, self._topics)
@@ -169,13 +181,19 @@ class Broker:
         self.routing = self.routers
         self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
-        self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.buckets = BucketService(log, self.objects, clock, random)
+        self.table_files = TableFiles(
+            log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
+        )
+        self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -234,7 +252,13 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
+        return (
+            self.retention.rounds,
+            self.transactions.rounds,
+            self.sinks.rounds,
+            self._lake_rounds,
+            self._bucket_rounds,
+        )
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
@@ -242,10 +266,12 @@ class Broker:
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
+        await self.subscriptions.close()
         await self.routers.close()
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
         await self.watching.close()
+        await self.sql.close()
         self.decoding.close()
         try:
             await self._log.close()
@@ -326,6 +352,7 @@ class Broker:
         topic = await self._topics.delete(name)
         self.activity.forget(topic.topic_id)
         self.queues.forget(topic.streams)
+        self.subscriptions.forget(topic.streams)
         return topic
 
     async def alter_topic(self, name: str, config: TopicConfig) -> Topic:

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import click
 
-from mainstem.cli.printing import format_option, until_output_closes, write
-from mainstem.cli.records import Formatter, to_json
-from mainstem.cli.start_positions import Place, place
+from mainstem.cli.names import complete_topics
+from mainstem.cli.printing import format_option, shown_as, until_output_closes, write
+from mainstem.cli.schemas import decoding
+from mainstem.cli.start_positions import Place, position_option
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import PartitionNotFound, RecordsLost
@@ -17,15 +18,8 @@ from mainstem.errors import PartitionNotFound, RecordsLost
 
 @click.command()
 @takes_target()
-@click.argument("topic")
-@click.option(
-    "-o",
-    "--offset",
-    "place",
-    metavar="start|end|N|-N|@TIME",
-    callback=place,
-    help="Where to start.  [default: start]",
-)
+@click.argument("topic", shell_complete=complete_topics)
+@position_option("-o", "--offset", "place", help="Where to start, earliest unless given:")
 @click.option("-n", "--count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option(
     "-e",
@@ -34,7 +28,6 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     help="Stop at the end. This is always the case: `tail` waits for more.",
 )
 @format_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "-p",
     "--partition",
@@ -43,6 +36,7 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     multiple=True,
     help="Read only this partition. May be repeated.",
 )
+@click.option("--decode", is_flag=True, help="Print values of the schema registry as JSON.")
 @click.option("--group", help="Start at the committed offsets of this group, and commit the printed records.")
 def consume(
     target: Target,
@@ -50,16 +44,20 @@ def consume(
     place: Place | None,
     count: int | None,
     exit_at_end: bool,
-    format: Formatter,
+    format: str | None,
     as_json: bool,
+    headers: bool,
     partitions: tuple[int, ...],
+    decode: bool,
     group: str | None,
 ) -> None:
     """Print the records of TOPIC, partition by partition, up to the end.
 
     To wait for new records, use `mainstem tail`.
     """
-    show = to_json if as_json else format
+    show = shown_as(format, as_json=as_json, headers=headers)
+    if decode:
+        show = decoding(target, show)
 
     async def work(store: Store) -> None:
         left = sys.maxsize if count is None else count

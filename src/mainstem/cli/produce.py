@@ -7,11 +7,14 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 
 import click
 
 from mainstem import limits
+from mainstem.cli.names import complete_topics
 from mainstem.cli.records import InputRecord, from_json
+from mainstem.cli.schemas import encoding
 from mainstem.cli.store import Store, TopicDetails
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
@@ -24,16 +27,27 @@ Parse = Callable[[bytes], InputRecord]
 
 @click.command()
 @takes_target()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("values", nargs=-1)
 @click.option("-k", "--key", help="Key of every record.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="Split each line at TEXT into key and value.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of every record. May be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Read lines of JSON, as `consume --json` prints them.")
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
     help="Partition. [default: by key, or round-robin without a key]",
+)
+@click.option(
+    "--schema", metavar="SUBJECT", help="Values are JSON: write them by the latest schema of SUBJECT."
 )
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 def produce(
@@ -42,8 +56,10 @@ def produce(
     values: tuple[str, ...],
     key: str | None,
     key_delimiter: str | None,
+    headers: tuple[str, ...],
     as_json: bool,
     partition: int | None,
+    schema: str | None,
     create: bool,
 ) -> None:
     """Append VALUES to TOPIC, or each line of standard input.
@@ -56,7 +72,14 @@ def produce(
         raise click.UsageError("--key-delimiter needs at least one character")
     if values and as_json:
         raise click.UsageError("--json reads lines from standard input, so it takes no VALUES")
-    parse = from_json if as_json else _parser(key, key_delimiter)
+    pairs = tuple(_header(text) for text in headers)
+    plain = from_json if as_json else _parser(key, key_delimiter)
+    if schema is not None:
+        plain = encoding(target, schema, plain)
+
+    def parse(line: bytes) -> InputRecord:
+        record = plain(line)
+        return replace(record, headers=(*record.headers, *pairs)) if pairs else record
 
     async def work(store: Store) -> int:
         if create:
@@ -70,6 +93,13 @@ def produce(
 
     sent = target.run(work, create=create)
     click.echo(f"{sent:,} record{'' if sent == 1 else 's'} appended to {topic}", err=True)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise click.UsageError(f"-H takes NAME=VALUE, not {text!r}")
+    return name, value.encode() if equals else None
 
 
 def _parser(key: str | None, delimiter: str | None) -> Parse:
@@ -165,7 +195,7 @@ class TopicAppender:
             return self._partition
         if key is None:
             return self._turn % self._partitions
-        from mainstem.client.partitioner import partition_of
+        from mainstem.records.partitioner import partition_of
 
         return partition_of(key, self._partitions)
 

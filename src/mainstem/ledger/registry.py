@@ -10,6 +10,7 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
+from mainstem.ledger.buckets import Buckets
 from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
@@ -26,13 +27,16 @@ from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
+from mainstem.ledger.schemas import Schemas
 from mainstem.ledger.section import Buffer, Command, Section
 from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.subscriptions import Subscriptions
 from mainstem.ledger.tables import Tables
 from mainstem.ledger.tasks import Tasks
 from mainstem.ledger.tiers import Tiers
+from mainstem.ledger.topic_schemas import TopicSchemas
 from mainstem.ledger.topics import Topics
 from mainstem.ledger.transactions import Transactions
 
@@ -70,6 +74,10 @@ class Sections:
     rates: Rates
     reports: Reports
     api_keys: ApiKeys
+    schemas: Schemas
+    buckets: Buckets
+    subscriptions: Subscriptions
+    topic_schemas: TopicSchemas
 
 
 class Registry:

@@ -27,7 +27,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
-from mainstem.ledger.namespaces import ID_SEPARATOR, Namespaces, split
+from mainstem.ledger.namespaces import DEFAULT, ID_SEPARATOR, Namespaces, split
 
 __all__ = [
     "ALLOW",
@@ -133,8 +133,21 @@ class Access:
         """Whether the namespace of a resource admits the principal."""
         if self.namespaces is None or kind in _NOT_IN_NAMESPACES or principal.name in self._super_users:
             return True
-        allowed = self.namespaces.admitted.get(split(name)[0])
-        return allowed is None or principal.name in allowed
+        admitted = self.namespaces.admitted
+        return all(
+            principal.name in admitted.get(namespace, (principal.name,))
+            for namespace in self._namespaces_of(self.namespaces, kind, name)
+        )
+
+    @staticmethod
+    def _namespaces_of(namespaces: Namespaces, kind: ResourceType, name: str) -> tuple[str, ...]:
+        """The namespaces that a name may belong to. Names of topics contain no /, but ids and subjects may."""
+        if kind in _TOPICS:
+            return (split(name)[0],)
+        first, _, rest = name.partition("/")
+        second = rest.partition("/")[0]
+        found = tuple(one for one in (first, f"{first}/{second}") if rest and one in namespaces)
+        return found or (DEFAULT,)
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from mainstem import limits
 from mainstem.api.topics import Discard, Durability, TopicType
-from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.config import SchemaValidation, TopicConfig
 from mainstem.values import INT64_MAX, one_of, whole
 
 Kind = Literal["boolean", "string", "int", "long", "double", "list"]
@@ -327,6 +327,21 @@ _OWN: tuple[TopicSetting, ...] = (
         "table",
         _boolean,
         "Publish the topic as an Iceberg table. Takes effect when the lake runs.",
+    ),
+    _effective(
+        "mainstem.key.schema.validation",
+        "string",
+        "key_schema_validation",
+        one_of(*get_args(SchemaValidation)),
+        "What an append checks of each key: nothing, that the schema registry has its schema id, or that it also "
+        "fits the schema (full). Records without a key pass.",
+    ),
+    _effective(
+        "mainstem.value.schema.validation",
+        "string",
+        "value_schema_validation",
+        one_of(*get_args(SchemaValidation)),
+        "The same for values. Records without a value pass.",
     ),
     _effective(
         "mainstem.ttl.ms", "long", "ttl_ms", whole(0), "Exact age at which a record expires; 0: never."

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Token
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
 from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
-from mainstem.api.routes import CATALOG, Body, Route
+from mainstem.api.routes import CATALOG, REGISTRY, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
+from mainstem.broker.streams import ClientTurns
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
-from mainstem.doors.http.routes import iceberg, positions
+from mainstem.doors.http.routes import iceberg, positions, schemas
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.auth import HttpClient
-from mainstem.doors.http.transport.context import Context
+from mainstem.doors.http.transport.context import Context, MountedApi
 from mainstem.doors.http.transport.encodings import packed, unpacked
 from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
 from mainstem.doors.http.transport.namespaces import NamespaceView, current, plain_text
@@ -29,9 +32,11 @@ from mainstem.errors import MainstemError
 _log = events.named("http")
 
 _NAMESPACE = b"namespace="
+_JSON = (b"application/json",)
 _CONTENT_TYPES = {
-    Body.BYTES: b"application/octet-stream",
-    Body.FORM: b"application/x-www-form-urlencoded",
+    Body.BYTES: (b"application/octet-stream",),
+    Body.FORM: (b"application/x-www-form-urlencoded",),
+    Body.REGISTRY: (b"application/vnd.schemaregistry", *_JSON),
 }
 _FORBIDDEN = 403
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
@@ -47,6 +52,18 @@ class ClientDisconnected(Exception):
 class App:
     def __init__(self, context: Context) -> None:
         self.context = context
+
+    @property
+    def budget(self) -> Budget:
+        return self.context.budget
+
+    @property
+    def turns(self) -> ClientTurns:
+        return self.context.broker.streams.turns
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """A connection was made."""
+        self.context.clients.connected(transport)
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -86,7 +103,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        response = (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        response = _answer_of(scope["path"])(error)
         return (
             response
             if exchange.view is None
@@ -97,6 +114,13 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
         _log.exception("request failed", path=scope["path"], method=scope["method"])
         return error_response(500, "internal", f"a fault of the server: {type(error).__name__}")
+
+
+def _answer_of(path: str) -> Callable[[MainstemError | Refusal], Response]:
+    """What shapes the errors of a path."""
+    if path.startswith(CATALOG):
+        return iceberg.answer
+    return schemas.answer if path.startswith(REGISTRY) else answer
 
 
 class _Exchange:
@@ -123,6 +147,9 @@ class _Exchange:
         scope = self._scope
         context = self._context
         context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
+        mounted = context.mounted and context.mounted.get(scope["path"].split("/", 2)[1])
+        if mounted:
+            return await self._serve_mounted(mounted)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:
@@ -167,6 +194,7 @@ class _Exchange:
                 request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+            request.left = partial(_gone, self._receive)
         if not endpoint.audited or not self._context.broker.audit.on:
             return await self._serve(endpoint, request)
         kind = endpoint.kind if parameters else ResourceType.CLUSTER
@@ -179,6 +207,19 @@ class _Exchange:
             raise
         request.audit(endpoint.name, kind, name, "done")
         return response
+
+    async def _serve_mounted(self, api: MountedApi) -> Response:
+        scope = self._scope
+        client = await self._authenticated(Refusal(404, "not_found", ""))
+        self._enter(client)
+        self.route_name = "mounted"
+        request = HttpRequest(
+            self._context, client, self._host, {}, scope["query_string"], self._headers, b"", self._started
+        )
+        self._holder = request.holder
+        self._request = request
+        request.body = await self._receive_all(self._context.limits.body_bytes)
+        return await api.serve(request, scope["method"], scope["path"])
 
     async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
         scope = self._scope
@@ -266,16 +307,16 @@ class _Exchange:
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        wanted = _CONTENT_TYPES.get(route.body, b"application/json")
+        wanted = _CONTENT_TYPES.get(route.body, _JSON)
         typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
-        if not typed and (route.body in (Body.JSON, Body.BYTES, Body.FORM) or length not in (None, b"0")):
-            raise _untyped(wanted)
+        if not typed and (route.body not in (Body.OPTIONAL, Body.NEEDED) or length not in (None, b"0")):
+            raise _untyped(wanted[-1])
         body = await self._receive_all(bound)
         if not body:
             if route.body is Body.OPTIONAL:
                 return b"{}"
         elif not typed:
-            raise _untyped(wanted)
+            raise _untyped(wanted[-1])
         encoding = self.header(b"content-encoding")
         if encoding is not None:
             body = await unpacked(encoding, body, bound, self.off_loop)
