@@ -61,6 +61,7 @@ REPACK_ORPHAN_GRACE_MS = 3_600_000  # an unpublished file of another broker is d
 REPACK_DEBT_OBJECTS_MAX = 64  # sealed objects that wait; above it, writes are slowed down
 REPACK_HELD_BACK_S = 0.002  # delay of a commit group for each object above it …
 REPACK_HELD_BACK_S_MAX = 0.1  # … up to this
+COMPACTION_AFTER_ROUNDS = 8  # rounds of the log's objects, after which compaction takes its turn
 COMPACTION_ROLL_EVERY_S = 10.0  # least time between two objects that are finished early, to compact them
 
 
@@ -139,7 +140,7 @@ class Repacker:
         )  # time of the last check, and bytes written by then
         self._busy = False
         self._rolled_at: float | None = None
-        self._compacts_next = False  # compaction takes turns with the repacking of the log's objects
+        self._repacked_in_a_row = 0  # rounds since the last compaction: it must not wait forever
         self.counts = RepackCounts()
         self.compactor = Compactor(
             host,
@@ -206,14 +207,14 @@ class Repacker:
             plan = None
             if not self.waits():
                 early = await self._ready_for_compaction()
-                if self._compacts_next:
-                    self._compacts_next = False
+                if self._repacked_in_a_row >= COMPACTION_AFTER_ROUNDS:
+                    self._repacked_in_a_row = 0
                     if await self._compact():
                         return True
                 plan = plan_log_objects(
                     self.behind(self._port.objects()), repacked.frontier, self._options, early=early
                 )
-                self._compacts_next = plan is not None
+                self._repacked_in_a_row += plan is not None
             # An unreadable file stays where it is, so that an operator can restore it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_dead_round()
