@@ -150,6 +150,8 @@ def _attributes(request: S3Request, version: ObjectVersion) -> S3Response:
         raise invalid_argument("x-amz-object-attributes names none of the attributes")
     content = [element for name, element in rows.items() if name in wanted]
     headers = [("content-type", "application/xml"), ("last-modified", http_time(version.modified_ms))]
+    if version.id != "null":
+        headers.append(("x-amz-version-id", version.id))
     return S3Response(200, document(Element("GetObjectAttributesResponse", *content)), headers)
 
 

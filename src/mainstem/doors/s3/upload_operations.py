@@ -157,6 +157,7 @@ def _result(request: S3Request, etag: str, checksum: str) -> bytes:
             Element("Key", request.key),
             Element("ETag", f'"{etag}"'),
             Element(f"Checksum{algorithm}", value) if value else None,
+            Element("ChecksumType", COMPOSITE if "-" in value else FULL_OBJECT) if value else None,
         )
     )
 
