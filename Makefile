@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # Tests with real Kafka clients, and all tests of the HTTP door. Tests that read a broker's files are marked `alone`.
 THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http
 
-.PHONY: help setup console run test test-cluster check format bench chaos clean docs reference bench-peers
+.PHONY: help setup console run test test-cluster test-outside check format bench chaos clean docs reference bench-peers
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -47,6 +47,10 @@ test: check      ## run the checks, then every test
 test-cluster: setup ## run the tests of the doors against three brokers, with the log in S3, then in etcd
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-bucket $(THROUGH)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-etcd $(THROUGH)
+
+# Each suite is fetched in a pinned version into build/outside, and skipped with a reason where its tools are missing.
+test-outside: setup ## run other projects' suites against this server (Go, Rust, Java and Python clients)
+	$(BIN)/python -m tools.outside
 
 format: setup    ## format the sources
 	$(BIN)/ruff check --fix src tests tools

@@ -92,6 +92,24 @@ export interface Column {
   path: string;
 }
 
+export interface CompatibilityBody {
+  compatibility?: string;
+  compatibilityLevel?: string;
+  normalize?: boolean;
+  alias?: string;
+  validateFields?: boolean;
+  compatibilityGroup?: string;
+  defaultMetadata?: Record<string, unknown>;
+  overrideMetadata?: Record<string, unknown>;
+  defaultRuleSet?: Record<string, unknown>;
+  overrideRuleSet?: Record<string, unknown>;
+}
+
+export interface CompatibilityReport {
+  is_compatible: boolean;
+  messages?: string[];
+}
+
 export interface ConsumerPartition {
   partition: number;
   offset: number | null;
@@ -720,6 +738,10 @@ export interface RecordsEvent {
   $partition?: number;
 }
 
+export interface RegistryMode {
+  mode: string;
+}
+
 export interface ReleaseBody {
   stream: number;
   token: number;
@@ -861,6 +883,55 @@ export interface S3CredentialsIssued {
   performance: Performance;
 }
 
+export interface SchemaBody {
+  schema?: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  id?: number;
+  version?: number;
+}
+
+export interface SchemaContextId {
+  context: string;
+  id: number;
+}
+
+export interface SchemaReferenceBody {
+  name: string;
+  subject: string;
+  version: number;
+}
+
+export interface SchemaText {
+  schema: string;
+  guid: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  maxId?: number;
+}
+
+export interface SchemaUse {
+  subject: string;
+  version: number;
+}
+
+export interface SchemaVersion {
+  subject: string;
+  version: number;
+  id: number;
+  guid: string;
+  schema: string;
+  schemaType?: string;
+  references?: SchemaReferenceBody[];
+  metadata?: Record<string, unknown>;
+  ruleSet?: Record<string, unknown>;
+  deleted?: boolean;
+}
+
 export interface ServerOverview {
   node: string;
   broker: number;
@@ -962,6 +1033,23 @@ export interface SourcesBody {
   to?: number;
 }
 
+export interface SqlBody {
+  query: string;
+  limit?: number;
+  timeout_ms?: number;
+}
+
+export interface SqlColumn {
+  name: string;
+  type: string;
+}
+
+export interface SqlResult {
+  columns: SqlColumn[];
+  rows: unknown[][];
+  truncated: boolean;
+}
+
 export interface StartPosition {
   from_seq?: number;
   tail?: boolean;
@@ -1041,7 +1129,7 @@ export interface TableStatus {
 export interface TableWork {
   namespace: string;
   name: string;
-  kind: "records" | "errors";
+  kind: "records" | "errors" | "view";
   topic: string;
   table_id: string;
   location: string;

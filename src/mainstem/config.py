@@ -65,6 +65,7 @@ _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
 _SECRET = ValueKind("KEYS", str, secret=True)
 _URL = ValueKind("URL", str, secret=True)  # may contain credentials
+_URLS = ValueKind("URL,…", str, secret=True)
 _MEMBERS = ValueKind("HOST:PORT,…", str)
 _WORDS = ValueKind("WORD,…", str)
 _NAMES = ValueKind("NAME;…", str)
@@ -121,6 +122,11 @@ class Config:
         str,
         _URL,
         "URL of an object store for older files of a log in the data directory, and for the files of tables.",
+    ] = ""
+    table_locations: Annotated[
+        str,
+        _URLS,
+        "URLs of folders and buckets outside the store in which users may place their own tables, comma-separated.",
     ] = ""
     hot_retain_bytes: Annotated[
         int,
@@ -277,6 +283,11 @@ class Config:
         _one_of("auto", "on", "off"),
         "Enforce ACLs on the Kafka door; auto: if clients use SASL or certificates.",
     ] = "auto"
+    kafka_allow_everyone_if_no_acl: Annotated[
+        bool,
+        _FLAG,
+        "Open resources that no ACL names to every client (allow.everyone.if.no.acl.found); keys keep their limits.",
+    ] = False
     audit: Annotated[
         str,
         _one_of("auto", "on", "off"),

@@ -18,7 +18,7 @@
     │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── NamespaceNotFound, TableNotFound
+    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound
     │   ├── BucketNotFound, ObjectNotFound, UploadNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
@@ -66,6 +66,7 @@
     │   ├── CannotListen            the address of a door is in use, not local, or not allowed
     │   ├── ReadOnly                an fsync failed, so this process writes nothing more
     │   └── Closed                  the log is closed or closing
+    ├── SchemaRefused               the schema registry rejected a call; the kinds stand at the end of this module
     ├── ServerFault                 the server failed, or is not a Mainstem server
     └── StorageError                the data directory or store is unusable
         ├── DirectoryLocked, DirectoryUnusable: in use by another process, or not accessible
@@ -199,6 +200,13 @@ class TableNotFound(NotFound):
         self.name = name
 
 
+class ViewNotFound(NotFound):
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"no view named {name[:64]!r} in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
+
+
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
@@ -315,10 +323,15 @@ class NamespaceInUse(Rejected):
 
 
 class TableExists(Rejected):
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
+    """A table or a view has that name."""
+
+    def __init__(self, namespace: str, name: str, *, view: bool = False) -> None:
+        kind = "view" if view else "table"
+        super().__init__(f"{kind} {name[:64]!r} already exists in namespace {namespace[:64]!r}")
         self.namespace = namespace
         self.name = name
+        self.view = view
+        self.requirement = False  # a commit required that it does not exist
 
 
 class TableIncompatible(Rejected):
@@ -648,6 +661,121 @@ class LedgerDiverged(StorageError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}. Run `mainstem check --explain-divergence`, then `mainstem repair`")
+
+
+# The schema registry
+
+
+class SchemaRefused(MainstemError):
+    """The schema registry rejected a call."""
+
+
+class MalformedSchema(SchemaRefused, InvalidInput):
+    """A text that is not a schema of its kind, or a reference that names nothing."""
+
+
+class UndecodablePayload(SchemaRefused, InvalidInput):
+    """A payload that does not fit its schema; the message names the field."""
+
+
+class InvalidSubject(SchemaRefused, InvalidName):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"The specified subject '{subject[:200]}' is not a valid subject.")
+
+
+class InvalidSchemaVersion(SchemaRefused, InvalidInput):
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"The specified version '{version[:64]}' is not a valid version id. Allowed values are between "
+            '[1, 2^31-1] and the string "latest"'
+        )
+
+
+class InvalidCompatibility(SchemaRefused, InvalidInput):
+    """A compatibility level that does not exist."""
+
+
+class InvalidRegistryMode(SchemaRefused, InvalidInput):
+    """A mode that does not exist."""
+
+
+class RegistryOperationRefused(SchemaRefused, InvalidInput):
+    """The mode of the subject does not allow this."""
+
+
+class SchemaTooLarge(SchemaRefused, TooLarge):
+    """A schema over the limit."""
+
+
+class SchemaReferenced(SchemaRefused):
+    def __init__(self, subject: str, version: int) -> None:
+        super().__init__(f"One or more references exist to the schema {subject!r} version {version}.")
+
+
+class IncompatibleSchema(SchemaRefused):
+    """A schema that the compatibility level of its subject does not allow; the message names the fields."""
+
+
+class SubjectNotFound(SchemaRefused, NotFound):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"Subject '{subject[:200]}' not found.")
+
+
+class SchemaVersionNotFound(SchemaRefused, NotFound):
+    def __init__(self, version: int) -> None:
+        super().__init__(f"Version {version} not found.")
+
+
+class SchemaNotFound(SchemaRefused, NotFound):
+    def __init__(self, which: object = "") -> None:
+        super().__init__(f"Schema {which} not found" if which != "" else "Schema not found")
+
+
+class SubjectSoftDeleted(SchemaRefused, NotFound):
+    def __init__(self, subject: str) -> None:
+        super().__init__(
+            f"Subject '{subject[:200]}' was soft deleted. Set permanent=true to delete permanently"
+        )
+
+
+class SubjectNotSoftDeleted(SchemaRefused, NotFound):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"Subject '{subject[:200]}' was not deleted first before being permanently deleted")
+
+
+class SchemaVersionSoftDeleted(SchemaRefused, NotFound):
+    def __init__(self, subject: str, version: int) -> None:
+        super().__init__(
+            f"Subject '{subject[:200]}' Version {version} was soft deleted. Set permanent=true to delete permanently"
+        )
+
+
+class SchemaVersionNotSoftDeleted(SchemaRefused, NotFound):
+    def __init__(self, subject: str, version: int) -> None:
+        super().__init__(
+            f"Subject '{subject[:200]}' Version {version} was not deleted first before being permanently deleted"
+        )
+
+
+class CompatibilityNotConfigured(SchemaRefused, NotFound):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"Subject '{subject[:200]}' does not have subject-level compatibility configured")
+
+
+class RegistryModeNotConfigured(SchemaRefused, NotFound):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"Subject '{subject[:200]}' does not have subject-level mode configured")
+
+
+class SchemaIdConflict(SchemaRefused, Rejected):
+    """An imported schema names an id or a version that another schema has."""
+
+
+class SchemaRegistryChanged(SchemaRefused, Rejected):
+    """Another change of the registry came first: the caller checks again."""
+
+    def __init__(self) -> None:
+        super().__init__("the registry changed meanwhile: retry")
 
 
 class InvariantBroken(AssertionError):

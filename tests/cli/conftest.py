@@ -36,7 +36,7 @@ Shell = Callable[..., Outcome]
 
 @pytest.fixture
 def plain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Iterator[Shell]:
     """Run `mainstem …` in an empty directory, with `stdin` as its standard input."""
     monkeypatch.chdir(tmp_path)
@@ -47,11 +47,11 @@ def plain(
 
     def shell(*arguments: str, stdin: bytes = b"") -> Outcome:
         (tmp_path / "stdin").write_bytes(stdin)
-        capfdbinary.readouterr()
+        capsysbinary.readouterr()
         with open(tmp_path / "stdin") as source, monkeypatch.context() as patched:
             patched.setattr("sys.stdin", source)
             code = run(arguments)
-        out, err = capfdbinary.readouterr()
+        out, err = capsysbinary.readouterr()
         return Outcome(code, out, err.decode())
 
     yield shell

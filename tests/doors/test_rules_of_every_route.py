@@ -29,7 +29,7 @@ from .test_all_doors import WRITE, House, basic, house, produced
 ROUNDS = 12
 
 TOPIC, GROUP, CLUSTER, ID = 2, 3, 4, 5
-QUEUE, ROUTER, TABLE, SPACE = 101, 102, 103, 104
+QUEUE, ROUTER, TABLE, SPACE, SUBJECT = 101, 102, 103, 104, 105
 ALL, READ, WRITES, CREATE, DELETE, ALTER, DESCRIBE, SHOW_CONFIGS, ALTER_CONFIGS, IDEMPOTENT = (
     *range(2, 9),
     *range(10, 13),
@@ -58,11 +58,12 @@ class Model:
         ]
         reads, administers = (READ, DESCRIBE, SHOW_CONFIGS), (CREATE, ALTER, ALTER_CONFIGS)
         granted: list[tuple[int, Iterable[int], Iterable[int]]] = [
-            (1, (TOPIC, GROUP, ROUTER, TABLE, ID, SPACE), reads),
+            (1, (TOPIC, GROUP, ROUTER, TABLE, ID, SPACE, SUBJECT), reads),
             (2, (TOPIC,), (WRITES, CREATE)),
             (2, (ID,), (WRITES, DESCRIBE)),
-            (4, (TOPIC, ROUTER), (DELETE,)),
-            (8, (TOPIC, ROUTER), administers),
+            (2, (SUBJECT,), (WRITES,)),
+            (4, (TOPIC, ROUTER, SUBJECT), (DELETE,)),
+            (8, (TOPIC, ROUTER, SUBJECT), administers),
             (8, (TABLE, SPACE), (*administers, DELETE)),
             (8, (GROUP,), (DELETE, ALTER_CONFIGS)),
             (8, (ID,), (ALTER,)),
@@ -407,6 +408,16 @@ def list_tables(route: Route[Any], chance: random.Random) -> Call:
     )
 
 
+def list_views(route: Route[Any], chance: random.Random) -> Call:
+    return Call(route.url(chance.choice(("default", *SPACES))), lambda who: who.some(READ, TABLE))
+
+
+def query_topic(route: Route[Any], chance: random.Random) -> Call:
+    topic = chance.choice(TOPICS)
+    allowed = lambda who: who.some(READ, TOPIC) and who.may(READ, TOPIC, topic)  # noqa: E731
+    return Call(route.path, allowed, {"query": f'DESCRIBE "{topic}"'})
+
+
 def create_space(route: Route[Any], chance: random.Random) -> Call:
     space = chance.choice(SPACES)
     allowed = lambda who: who.some(ALTER, TABLE) and who.may(CREATE, SPACE, space)  # noqa: E731
@@ -475,6 +486,72 @@ def commit_some(route: Route[Any], chance: random.Random) -> Call:
     return Call(route.path, allowed, {"table-changes": changes})
 
 
+# The schema registry
+
+SUBJECTS = ("a.s", "b.s", ":.a:a.s")
+OTHER_SPELLINGS = {":.:a.s": "a.s", ":.:b.s": "b.s"}  # of the same subjects: the same rules hold
+SHARED_BY = ("a.s", "b.s")  # have the same schema, of id 1
+
+
+def registered(*operations: int, body: Any = None, more: str = "") -> Any:
+    """A route whose path names a subject, maybe in another spelling, and maybe a version."""
+
+    def made(route: Route[Any], chance: random.Random) -> Call:
+        written = chance.choice((*SUBJECTS, *OTHER_SPELLINGS))
+        name = OTHER_SPELLINGS.get(written, written)
+        path = route.url(*(written, "1")[: route.path.count("{")]) + more
+        return Call(path, lambda who: all(who.may(one, SUBJECT, name) for one in operations), body)
+
+    return made
+
+
+def with_reference(route: Route[Any], chance: random.Random) -> Call:
+    name, other = chance.choice(SUBJECTS), chance.choice(SUBJECTS)
+    body = {"schema": '"bogus"', "references": [{"name": "x", "subject": other, "version": 1}]}
+    return Call(
+        route.url(name),
+        lambda who: who.may(WRITES, SUBJECT, name) and who.may(READ, SUBJECT, beside(name, other)),
+        body,
+    )
+
+
+def beside(name: str, other: str) -> str:
+    """What a reference names: in the context of the schema, unless it says which."""
+    return f":.a:{other}" if name.startswith(":.a:") and not other.startswith(":") else other
+
+
+def list_subjects(route: Route[Any], chance: random.Random) -> Call:
+    return Call(
+        route.path,
+        lambda who: who.some(READ, SUBJECT),
+        listed=set,
+        shows=lambda who: {name for name in SUBJECTS if who.may(DESCRIBE, SUBJECT, name)},
+    )
+
+
+def list_schemas(route: Route[Any], chance: random.Random) -> Call:
+    return Call(
+        route.path,
+        lambda who: who.some(READ, SUBJECT),
+        listed=lambda body: {row["subject"] for row in body},
+        shows=lambda who: {name for name in SUBJECTS if who.may(READ, SUBJECT, name)},
+    )
+
+
+def schema(route: Route[Any], chance: random.Random) -> Call:
+    """A schema by its id: who may read one of its subjects finds it."""
+    unreadable = lambda who: not any(who.may(READ, SUBJECT, name) for name in SHARED_BY)  # noqa: E731
+    return Call(route.url("1"), lambda who: who.some(READ, SUBJECT), hidden=unreadable)
+
+
+def schema_by_guid(route: Route[Any], chance: random.Random) -> Call:
+    unreadable = lambda who: not any(who.may(READ, SUBJECT, name) for name in SUBJECTS)  # noqa: E731
+    return Call(route.url(GUID), lambda who: who.some(READ, SUBJECT), hidden=unreadable)
+
+
+GUID = "f00d19c3-bac9-a177-6ce5-2987d4c27823"  # of the schema "string"
+_SCHEMA_BODY = {"schema": '"string"'}
+
 _SETTLE = {"node": "n", "seqs": []}
 _WRONG: Any = []  # no body that the route takes: rights are checked first, and then it is refused
 CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
@@ -541,6 +618,7 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.GET_HEALTH: free(),
     R.GET_METRICS: some(READ, TOPIC),
     R.PUT_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF, body={"enabled": False}),
+    R.POST_SQL: query_topic,
     R.GET_TABLE: on(TABLE, READ),
     R.DELETE_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF),
     R.GET_TABLE_WORK: on_cluster(ALTER),
@@ -564,6 +642,13 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.COMMIT_CATALOG_TABLE: table(ALTER, ALTER, {"requirements": [], "updates": []}, new=CREATE),
     R.RENAME_CATALOG_TABLE: rename,
     R.COMMIT_CATALOG: commit_some,
+    R.LIST_VIEWS: list_views,
+    R.CREATE_VIEW: create_table({}),
+    R.GET_VIEW: table(READ, READ),
+    R.HEAD_VIEW: table(READ, READ),
+    R.COMMIT_VIEW: table(ALTER, ALTER, {"requirements": [], "updates": []}),
+    R.DROP_VIEW: table(ALTER, DELETE),
+    R.RENAME_VIEW: rename,
     R.LIST_NAMESPACES_OF_TOPICS: on_cluster(DESCRIBE),
     R.GET_NAMESPACE_POLICIES: on_cluster(DESCRIBE),
     R.PUT_NAMESPACE: on_cluster(ALTER, _WRONG),
@@ -579,6 +664,40 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.LIST_RULES: on_cluster(DESCRIBE),
     R.ADD_RULES: on_cluster(ALTER, _WRONG),
     R.DELETE_RULES: on_cluster(ALTER, _WRONG),
+    R.LIST_SUBJECTS: list_subjects,
+    R.LOOK_UP_SCHEMA: registered(READ, body=_SCHEMA_BODY),
+    R.DELETE_SUBJECT: registered(
+        DELETE, more="?permanent=true"
+    ),  # which is refused: it was not deleted softly
+    R.LIST_SCHEMA_VERSIONS: registered(READ),
+    R.REGISTER_SCHEMA: with_reference,
+    R.GET_SCHEMA_VERSION: registered(READ),
+    R.GET_VERSION_TEXT: registered(READ),
+    R.LIST_SCHEMA_REFERRERS: registered(READ),
+    R.DELETE_SCHEMA_VERSION: registered(DELETE, more="?permanent=true"),
+    R.LIST_SCHEMAS: list_schemas,
+    R.LIST_SCHEMA_TYPES: some(READ, SUBJECT),
+    R.GET_SCHEMA: schema,
+    R.GET_SCHEMA_TEXT: schema,
+    R.LIST_ID_SUBJECTS: schema,
+    R.LIST_ID_VERSIONS: schema,
+    R.GET_SCHEMA_BY_GUID: schema_by_guid,
+    R.LIST_GUID_IDS: schema_by_guid,
+    R.CHECK_COMPATIBILITY: registered(READ, body=_SCHEMA_BODY),
+    R.CHECK_SUBJECT_COMPATIBILITY: registered(READ, body=_SCHEMA_BODY),
+    R.GET_REGISTRY_CONFIG: some(READ, SUBJECT),
+    R.PUT_REGISTRY_CONFIG: on_cluster(ALTER_CONFIGS, _WRONG),
+    R.DELETE_REGISTRY_CONFIG: on_cluster(ALTER_CONFIGS),
+    R.GET_SUBJECT_CONFIG: registered(READ),
+    R.PUT_SUBJECT_CONFIG: registered(ALTER_CONFIGS, body=_WRONG),
+    R.DELETE_SUBJECT_CONFIG: registered(ALTER_CONFIGS),
+    R.GET_REGISTRY_MODE: some(READ, SUBJECT),
+    R.PUT_REGISTRY_MODE: on_cluster(ALTER_CONFIGS, _WRONG),
+    R.DELETE_REGISTRY_MODE: on_cluster(ALTER_CONFIGS),
+    R.GET_SUBJECT_MODE: registered(READ),
+    R.PUT_SUBJECT_MODE: registered(ALTER_CONFIGS, body=_WRONG),
+    R.DELETE_SUBJECT_MODE: registered(ALTER_CONFIGS),
+    R.LIST_CONTEXTS: some(READ, SUBJECT),
     R.GET_CONSOLE: free(),
     R.GET_CONSOLE_ASSET: free("none"),
     R.GET_HEALTHZ: free(),
@@ -636,8 +755,12 @@ async def test_every_route_and_door_decides_as_the_model_does(tmp_path: Path) ->
 
 
 def rule(chance: random.Random) -> AccessRule:
-    kind = chance.choice((TOPIC, TOPIC, TOPIC, GROUP, CLUSTER, ID, QUEUE, ROUTER, TABLE, SPACE))
-    name = chance.choice(("*", "a", "b", "a.", "a.t", "b.q", "a.g", "a.x", "a.r", "a_f", "a.b_f", "x.a"))
+    kind = chance.choice(
+        (TOPIC, TOPIC, TOPIC, GROUP, CLUSTER, ID, QUEUE, ROUTER, TABLE, SPACE, SUBJECT, SUBJECT)
+    )
+    name = chance.choice(
+        ("*", "a", "b", "a.", "a.t", "b.q", "a.g", "a.x", "a.r", "a_f", "a.b_f", "x.a", "a.s")
+    )
     name = "kafka-cluster" if kind == CLUSTER else name
     operation = chance.choice(
         (ALL, ALL, READ, WRITES, CREATE, DELETE, ALTER, DESCRIBE, SHOW_CONFIGS, ALTER_CONFIGS)
@@ -684,6 +807,9 @@ async def prepare(doors: House) -> None:
     assert {(row["namespace"][0], row["name"]) for row in tables} == {*SHOWN}
     for id in WRITTEN_BY:
         await begin_transaction(doors, id)
+    for name in SUBJECTS:
+        answer = await ask("POST", R.REGISTER_SCHEMA.url(name), json=_SCHEMA_BODY, headers=boss)
+        assert answer.json()["guid"] == GUID, answer.text
 
 
 async def begin_transaction(doors: House, id: str) -> None:

@@ -21,7 +21,7 @@ _TRIED = {
     "list": ("delete", "compact", "compact,delete", "delete,compact", "*"),
     "string": (
         *("fsync", "disk", "memory", "producer", "gzip", "zstd", "CreateTime", "LogAppendTime"),
-        *("old", "reject", "log", "queue", "t", "1", "5", "true", "none"),
+        *("old", "reject", "log", "queue", "t", "1", "5", "true", "none", "id", "full"),
     ),
 }
 

@@ -105,12 +105,12 @@ class Tabling:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         found: pa.Table = self.table(name).scan().to_arrow()
-        return sorted(found.to_pylist(), key=lambda row: (row.get("_partition", 0), row.get("_offset", 0)))
+        return sorted(found.to_pylist(), key=lambda row: (row.get("_partition_id", 0), row.get("_offset", 0)))
 
     def values(self, name: str) -> list[Any]:
         """What the records hold, in the order of offsets; no offset twice."""
         rows = self.rows(name)
-        offsets = [(row["_partition"], row["_offset"]) for row in rows]
+        offsets = [(row["_partition_id"], row["_offset"]) for row in rows]
         assert len(set(offsets)) == len(offsets)
         return [json.loads(row["_value"]) for row in rows]
 

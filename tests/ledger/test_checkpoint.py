@@ -12,6 +12,13 @@ from mainstem.ledger.checkpoint import CHECKPOINT_VERSION, HEAD
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.producers import AllocateProducer
+from mainstem.ledger.schemas import (
+    DeleteSchemaVersions,
+    PutRegistrySettings,
+    RegisterSchema,
+    RegistrySettings,
+    SchemaReference,
+)
 from mainstem.ledger.streams import DeleteRecords, MarkLost, RaiseCeilings
 from mainstem.ledger.topics import DeleteTopic
 
@@ -40,6 +47,14 @@ def full() -> Writer:
     writer.do(DeleteTopic(gone.topic_id))
     Writer(writer.ledger, broker=2).do(Halt(2))
     writer.boot(jump=True)
+    for subject, text in (("s", '"int"'), ("s", '"long"'), ("acme\x1f:.c:t", '"int"')):
+        space = "." if subject == "s" else "acme\x1f.c"
+        references = (SchemaReference("r", "other", 1),)
+        revision, fingerprint = writer.ledger.schemas.revision, text.encode().ljust(16)
+        writer.do(RegisterSchema(revision, subject, space, "AVRO", text, references, "", fingerprint, 0, 0))
+    writer.do(DeleteSchemaVersions(writer.ledger.schemas.revision, "s", (1,), False))
+    settings = RegistrySettings("s", '{"compatibilityLevel":"FULL"}', "IMPORT")
+    writer.do(PutRegistrySettings(writer.ledger.schemas.revision, settings))
     return writer
 
 

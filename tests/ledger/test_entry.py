@@ -231,6 +231,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "DeleteShare": 139,
         "PublishRepack": 140,
         "ForgetRepacked": 141,
+        "FinishCompaction": 142,
         "PlanTier": 143,
         "SettleTier": 144,
         "ForgetTier": 145,
@@ -253,4 +254,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "RemoveBucket": 232,
         "AlterNamespace": 171,
         "RemoveNamespace": 172,
+        "RegisterSchema": 210,
+        "DeleteSchemaVersions": 211,
+        "PutRegistrySettings": 212,
     }

@@ -20,7 +20,7 @@ from mainstem.errors import (
 from mainstem.ledger.brokers import Boot
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import Entry
-from mainstem.ledger.group_settings import GROUP_SETTINGS_MAX, AlterGroupSettings
+from mainstem.ledger.group_settings import ALL_GROUPS, GROUP_SETTINGS_MAX, AlterGroupSettings
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.shares import (
     AcquireShare,
@@ -190,7 +190,6 @@ def test_commands_that_make_no_sense_are_refused(log: _Log) -> None:
     assert isinstance(log(AcquireShare("g", 0, "a", 1, 1, 0, 20, _LOCK_MS, 0, _ROOM)), InvalidInput)
     too_many = tuple((f"name{number}", "v") for number in range(GROUP_SETTINGS_MAX + 1))
     assert isinstance(log(AlterGroupSettings("g", too_many)), LimitReached)
-    assert isinstance(log(AlterGroupSettings("", (("a", "b"),))), InvalidInput)
 
 
 def test_a_share_opens_once_moves_when_told_and_goes_with_its_topic(log: _Log) -> None:
@@ -217,6 +216,15 @@ def test_settings_of_groups_are_kept(log: _Log) -> None:
     log(AlterGroupSettings("g", (), ("b",)))
     assert log.ledger.digest() == before
     assert log.ledger.group_settings.groups() == []
+
+
+def test_defaults_of_all_groups_hold_where_a_group_has_no_setting(log: _Log) -> None:
+    log(AlterGroupSettings(ALL_GROUPS, (("a", "1"), ("b", "2"))))
+    log(AlterGroupSettings("g", (("b", "3"),)))
+    settings = log.ledger.group_settings
+    assert settings.effective("g") == {"a": "1", "b": "3"}
+    assert settings.effective("other") == {"a": "1", "b": "2"}
+    assert settings.groups() == ["g"]
 
 
 # Against a model

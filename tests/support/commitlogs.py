@@ -51,6 +51,21 @@ class GatedCommitLog:
         """Never in one go, or the gate of the syncs would be passed by."""
         return await self.append(entry, slices, crc), None
 
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        return self.append_gate.is_set() and self.inner.writes_now(size, may_block=may_block)
+
+    def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        self.appends.append(len(slices))
+        if self.append_errors:
+            raise self.append_errors.pop(0)
+        return self.inner.append_now(entry, slices, crc)
+
+    def syncs_now(self) -> bool:
+        return False  # or the gate of the syncs would be passed by
+
+    def sync_now(self, position: int) -> float | None:
+        return self.inner.sync_now(position)
+
     async def hold_syncs(self) -> None:
         """Close the gate and let the syncs that passed it before come to their end."""
         self.sync_gate.clear()

@@ -19,6 +19,7 @@ from tools.bench.report import Report, heading
 NAMES = (
     "records",
     "appends",
+    "lone",
     "singles",
     "embedded",
     "reads",
@@ -37,6 +38,7 @@ NAMES = (
     "cluster",
     "objectstore",
     "repack",
+    "compaction",
     "tables",
 )
 

@@ -16,7 +16,8 @@ class ResourceType(IntEnum):
     ROUTER = 102
     TABLE = 103  # rules of the topic that it shows apply as well
     NAMESPACE = 104  # of the Iceberg catalog
-    BUCKET = 105  # of the S3 door; an object in it is `bucket/key`
+    SUBJECT = 105  # of the schema registry
+    BUCKET = 106  # of the S3 door; an object in it is `bucket/key`
 
 
 class Operation(IntEnum):

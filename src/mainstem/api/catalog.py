@@ -111,3 +111,9 @@ class TableLoaded(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=Tru
     metadata: Raw
     config: dict[str, str]
     metadata_location: str | None = None
+
+
+class ViewLoaded(msgspec.Struct, frozen=True, rename="kebab"):
+    metadata_location: str
+    metadata: Raw
+    config: dict[str, str]

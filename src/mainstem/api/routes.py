@@ -21,9 +21,11 @@ from mainstem.api import (
     rates,
     records,
     routers,
+    schemas,
     security,
     server,
     sinks,
+    sql,
     topics,
 )
 from mainstem.api.access import Operation, ResourceType
@@ -37,8 +39,13 @@ TEXT = "text/plain"
 HTML = "text/html"
 OCTETS = "application/octet-stream"
 EVENTS = "text/event-stream"
+ARROW = "application/vnd.apache.arrow.stream"
+REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 
 CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
+
+# Paths of the schema registry: errors below them have the shape that Confluent's registry gives them.
+REGISTRY = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/contexts")
 
 _CREATED_OR_DONE = (201, 200)
 
@@ -63,6 +70,7 @@ _OPERATIONS = {
 _NAMED = {
     "topic": ResourceType.TOPIC,
     "router": ResourceType.ROUTER,
+    "subject": ResourceType.SUBJECT,
 }
 # What the end of a topic's path makes of it: the rules of the topic hold as well.
 _OF_TOPICS = {
@@ -93,6 +101,7 @@ class Body(Enum):
     NEEDED = "an empty one needs no content type, and is invalid"
     BYTES = "needs the content type of plain bytes"
     FORM = "needs the content type of a form"
+    REGISTRY = "needs a JSON content type, or the schema registry's own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,8 @@ class Route(Generic[T]):
         for part, kind in _OTHER.items():
             if part in self.path:
                 return kind, ""
+        if self.path.startswith(REGISTRY):
+            return ResourceType.SUBJECT, ""
         return ResourceType.TOPIC, ""
 
     @property
@@ -530,6 +541,7 @@ GET_METRICS = Route("GET", "/v0/metrics", dict[str, Any], Scope.READ, media=(TEX
 PUT_TABLE = Route(
     "PUT", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN, Body.OPTIONAL, lake.TableBody
 )
+POST_SQL = Route("POST", "/v0/sql", sql.SqlResult, Scope.READ, Body.JSON, sql.SqlBody, media=(JSON, ARROW))
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
 GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)
@@ -601,6 +613,16 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 )
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
+)
+_VIEW = f"{_NAMESPACE}/views/{{table}}"
+LIST_VIEWS = Route("GET", f"{_NAMESPACE}/views", catalog.TableList, Scope.READ)
+CREATE_VIEW = Route("POST", f"{_NAMESPACE}/views", catalog.ViewLoaded, Scope.ADMIN, Body.JSON)
+GET_VIEW = Route("GET", _VIEW, catalog.ViewLoaded, Scope.READ)
+HEAD_VIEW: Route[bytes] = Route("HEAD", _VIEW, None, Scope.READ, statuses=_DONE)
+COMMIT_VIEW = Route("POST", _VIEW, catalog.ViewLoaded, Scope.ADMIN, Body.JSON, catalog.CommitBody)
+DROP_VIEW: Route[bytes] = Route("DELETE", _VIEW, None, Scope.ADMIN, statuses=_DONE)
+RENAME_VIEW: Route[bytes] = Route(
+    "POST", "/iceberg/v1/views/rename", None, Scope.ADMIN, Body.JSON, catalog.RenameBody, _DONE
 )
 
 # Namespaces
@@ -684,6 +706,160 @@ DELETE_RULES = Route(
     security.RulesBody,
     cluster=_CHANGES_ACCESS,
 )
+
+# The schema registry
+
+_AS_REGISTRY = (REGISTRY_JSON,)
+_DELETED = Query("deleted", "boolean", "Softly deleted ones too.")
+_DELETED_ONLY = Query("deletedOnly", "boolean", "Softly deleted ones alone.")
+_PERMANENT = Query("permanent", "boolean", "For good, after it was deleted softly.")
+_NORMALIZE = Query("normalize", "boolean", "Compare and store the schema in its normal form.")
+_FORMAT = Query("format", "string", "serialized: Protobuf schemas as descriptors in base64.")
+_TO_GLOBAL = Query("defaultToGlobal", "boolean", "Without a setting of its own, the one that holds for it.")
+_OF_SUBJECT = Query("subject", "string", "A subject of the context that the id belongs to.")
+_FORCE = Query("force", "boolean", "Import although there are schemas.")
+_VERBOSE = Query("verbose", "boolean", "Say why it is not compatible.")
+_SUBJECT_PREFIX = Query(
+    "subjectPrefix", "string", "Only subjects that begin with this; :*: for every context."
+)
+_WINDOW = (
+    Query("offset", "integer", "How many to leave out at the beginning."),
+    Query("limit", "integer", "How many to list at most."),
+)
+_SUBJECT, _SCHEMA_ID = "/subjects/{subject}", "/schemas/ids/{id}"
+
+
+def _registry(
+    method: str,
+    path: str,
+    response: type[T],
+    scope: Scope = Scope.READ,
+    request: type[Any] | None = None,
+    query: tuple[Query, ...] = (),
+    cluster: Operation | None = None,
+) -> Route[T]:
+    body = Body.NONE if request is None else Body.REGISTRY
+    return Route(
+        method, path, response, scope, body, request, media=_AS_REGISTRY, query=query, cluster=cluster
+    )
+
+
+LIST_SUBJECTS = _registry(
+    "GET", "/subjects", list[str], query=(_SUBJECT_PREFIX, _DELETED, _DELETED_ONLY, *_WINDOW)
+)
+LOOK_UP_SCHEMA = _registry(
+    "POST",
+    _SUBJECT,
+    schemas.SchemaVersion,
+    request=schemas.SchemaBody,
+    query=(_NORMALIZE, _DELETED, _FORMAT),
+)
+DELETE_SUBJECT = _registry("DELETE", _SUBJECT, list[int], Scope.DELETE, query=(_PERMANENT,))
+LIST_SCHEMA_VERSIONS = _registry(
+    "GET", f"{_SUBJECT}/versions", list[int], query=(_DELETED, _DELETED_ONLY, *_WINDOW)
+)
+REGISTER_SCHEMA = _registry(
+    "POST",
+    f"{_SUBJECT}/versions",
+    schemas.SchemaVersion,
+    Scope.WRITE,
+    schemas.SchemaBody,
+    (_NORMALIZE, _FORMAT),
+)
+GET_SCHEMA_VERSION = _registry(
+    "GET", f"{_SUBJECT}/versions/{{version}}", schemas.SchemaVersion, query=(_DELETED, _FORMAT)
+)
+GET_VERSION_TEXT: Route[bytes] = Route(
+    "GET",
+    f"{_SUBJECT}/versions/{{version}}/schema",
+    None,
+    Scope.READ,
+    media=_AS_REGISTRY,
+    query=(_DELETED, _FORMAT),
+)
+LIST_SCHEMA_REFERRERS = _registry("GET", f"{_SUBJECT}/versions/{{version}}/referencedby", list[int])
+DELETE_SCHEMA_VERSION = _registry(
+    "DELETE", f"{_SUBJECT}/versions/{{version}}", int, Scope.DELETE, query=(_PERMANENT,)
+)
+LIST_SCHEMAS = _registry(
+    "GET",
+    "/schemas",
+    list[schemas.SchemaVersion],
+    query=(
+        _SUBJECT_PREFIX,
+        _DELETED,
+        Query("latestOnly", "boolean", "The latest version of each subject alone."),
+        *_WINDOW,
+    ),
+)
+LIST_SCHEMA_TYPES = _registry("GET", "/schemas/types", list[str])
+GET_SCHEMA = _registry(
+    "GET",
+    _SCHEMA_ID,
+    schemas.SchemaText,
+    query=(_OF_SUBJECT, _FORMAT, Query("fetchMaxId", "boolean", "With the largest id of the context.")),
+)
+GET_SCHEMA_TEXT: Route[bytes] = Route(
+    "GET", f"{_SCHEMA_ID}/schema", None, Scope.READ, media=_AS_REGISTRY, query=(_OF_SUBJECT, _FORMAT)
+)
+LIST_ID_SUBJECTS = _registry(
+    "GET", f"{_SCHEMA_ID}/subjects", list[str], query=(_OF_SUBJECT, _DELETED, *_WINDOW)
+)
+LIST_ID_VERSIONS = _registry(
+    "GET", f"{_SCHEMA_ID}/versions", list[schemas.SchemaUse], query=(_OF_SUBJECT, _DELETED, *_WINDOW)
+)
+GET_SCHEMA_BY_GUID = _registry("GET", "/schemas/guids/{guid}", schemas.SchemaText, query=(_FORMAT,))
+LIST_GUID_IDS = _registry("GET", "/schemas/guids/{guid}/ids", list[schemas.SchemaContextId])
+CHECK_COMPATIBILITY = _registry(
+    "POST",
+    "/compatibility/subjects/{subject}/versions/{version}",
+    schemas.CompatibilityReport,
+    request=schemas.SchemaBody,
+    query=(_VERBOSE, _NORMALIZE),
+)
+CHECK_SUBJECT_COMPATIBILITY = _registry(
+    "POST",
+    "/compatibility/subjects/{subject}/versions",
+    schemas.CompatibilityReport,
+    request=schemas.SchemaBody,
+    query=(_VERBOSE, _NORMALIZE),
+)
+GET_REGISTRY_CONFIG = _registry("GET", "/config", dict[str, Any], query=(_TO_GLOBAL,))
+PUT_REGISTRY_CONFIG = _registry(
+    "PUT",
+    "/config",
+    dict[str, Any],
+    Scope.ADMIN,
+    schemas.CompatibilityBody,
+    cluster=Operation.ALTER_CONFIGS,
+)
+DELETE_REGISTRY_CONFIG = _registry(
+    "DELETE", "/config", dict[str, Any], Scope.ADMIN, cluster=Operation.ALTER_CONFIGS
+)
+GET_SUBJECT_CONFIG = _registry("GET", "/config/{subject}", dict[str, Any], query=(_TO_GLOBAL,))
+PUT_SUBJECT_CONFIG = _registry(
+    "PUT", "/config/{subject}", dict[str, Any], Scope.ADMIN, schemas.CompatibilityBody
+)
+DELETE_SUBJECT_CONFIG = _registry("DELETE", "/config/{subject}", dict[str, Any], Scope.ADMIN)
+GET_REGISTRY_MODE = _registry("GET", "/mode", schemas.RegistryMode, query=(_TO_GLOBAL,))
+PUT_REGISTRY_MODE = _registry(
+    "PUT",
+    "/mode",
+    schemas.RegistryMode,
+    Scope.ADMIN,
+    schemas.RegistryMode,
+    (_FORCE,),
+    cluster=Operation.ALTER_CONFIGS,
+)
+DELETE_REGISTRY_MODE = _registry(
+    "DELETE", "/mode", schemas.RegistryMode, Scope.ADMIN, cluster=Operation.ALTER_CONFIGS
+)
+GET_SUBJECT_MODE = _registry("GET", "/mode/{subject}", schemas.RegistryMode, query=(_TO_GLOBAL,))
+PUT_SUBJECT_MODE = _registry(
+    "PUT", "/mode/{subject}", schemas.RegistryMode, Scope.ADMIN, schemas.RegistryMode, (_FORCE,)
+)
+DELETE_SUBJECT_MODE = _registry("DELETE", "/mode/{subject}", schemas.RegistryMode, Scope.ADMIN)
+LIST_CONTEXTS = _registry("GET", "/contexts", list[str], query=_WINDOW)
 
 # Pages and probes
 

@@ -91,7 +91,7 @@ class RuleBody(msgspec.Struct, frozen=True):
 
     principal: str  # User:name, or User:* for everybody
     operation: str  # all, read, write, create, delete, alter, describe, …
-    resource: str  # topic, group, cluster, transactional_id, queue, router, table, namespace, bucket
+    resource: str  # topic, group, cluster, transactional_id, queue, router, table, namespace, subject, bucket
     name: str = "*"
     pattern: str = "literal"  # or prefixed
     permission: str = "allow"  # or deny

@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
+from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
@@ -53,6 +55,7 @@ class Appends:
         streams: StreamService,
         transactions: TransactionService,
         namespaces: NamespaceService,
+        schemas: SchemaService,
         *,
         total_bytes_max: int,
     ) -> None:
@@ -65,7 +68,9 @@ class Appends:
         self._clock = clock
         self._streams = streams
         self._transactions = transactions
-        self._recompression = Recompression(streams)
+        self._recompression = Recompression(streams, log.barrier)
+        self._payloads = PayloadChecks(schemas)
+        self._append_now = log.direct.append_now
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
         """Put checked batches in line: what is appended later comes later in the log.
@@ -73,17 +78,18 @@ class Appends:
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
-        recompression = self._recompression
-        config = topic.config
-        if (
-            config.compression_type == "producer"
-            and config.validate_records == "header"
-            and "compact" not in config.cleanup_policy
-            and request.stream not in recompression.lines
-        ):
+        if self._stored_as_sent(request.stream, topic.config):
             self._streams.store(request.stream).append(request, waiter)
         else:
-            recompression.append(request, config, waiter)
+            self._recompression.append(request, topic.config, waiter, self._payloads.of(topic))
+
+    def _stored_as_sent(self, stream: int, config: TopicConfig) -> bool:
+        """Whether batches of the stream need neither be decoded nor compressed before they are stored."""
+        return (
+            config.compression_type == "producer"
+            and not config.validates
+            and stream not in self._recompression.lines
+        )
 
     def _check_room(self, topic: Topic, size: int) -> None:
         """Raises CapacityReached if the server or the namespace of the topic holds too many bytes."""
@@ -169,6 +175,23 @@ class Appends:
         self.append(topic, AppendRequest(stream, batch, facts, size, records), placed)
         base, _ = await placed
         return Appended(base, len(values), latest)
+
+    def values_now(self, topic: Topic, values: Sequence[bytes]) -> tuple[int, int | None] | None:
+        """As `values` to partition 0, in the calling thread, without the event loop: see `Committer.append_now`."""
+        stream, config = topic.streams[0], topic.config
+        if not self._columns.plain[stream] or not self._stored_as_sent(stream, config):
+            return None
+        now = self._clock.now_ms()
+        if len(values) == 1:
+            batch, size = build_lone(values[0], now), len(values[0])
+        else:
+            batch, size = build_batch(values, timestamps_ms=now), sum(map(len, values))
+        if len(batch) > config.max_message_bytes:
+            check_size(batch, config)
+        if self._byte_limits or self._total_bytes_max:
+            self._check_room(topic, size)
+        facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
+        return self._append_now(AppendRequest(stream, batch, facts, size))
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:

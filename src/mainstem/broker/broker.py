@@ -34,7 +34,9 @@ from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
+from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.share.shares import ShareService
+from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
@@ -88,6 +90,7 @@ class BrokerOptions:
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
     objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    table_locations: tuple[str, ...] = ()  # URLs outside the store below which users may have tables
     hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
@@ -133,15 +136,17 @@ class Broker:
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
+        self.decoding = Decoding()
+        self.schemas = SchemaService(log, self.decoding)
         self.appends = Appends(
             log,
             clock,
             self.streams,
             self.transactions,
             self.namespaces,
+            self.schemas,
             total_bytes_max=options.total_bytes_max,
         )
-        self.decoding = Decoding()
         self.reads = Reads(log, self.streams, self.decoding)
         self.security = Security(log)
         self.access = Access(self.security, options.access, log.ledger.namespaces)
@@ -172,11 +177,12 @@ class Broker:
         self.routing = self.routers
         self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
-        self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
         self.buckets = BucketService(log, self.objects, clock, random)
@@ -260,6 +266,7 @@ class Broker:
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
         await self.watching.close()
+        await self.sql.close()
         self.decoding.close()
         try:
             await self._log.close()

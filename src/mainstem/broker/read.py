@@ -14,7 +14,7 @@ from mainstem.errors import InvalidInput, OffsetOutOfRange, RecordsLost
 from mainstem.ledger.cursors import Take
 from mainstem.log.log import Log
 from mainstem.log.read.views import View
-from mainstem.records.decoding import decode_records
+from mainstem.records.decoding import decode_records, lone_values
 
 _BYTES_PER_RECORD = 256  # a guess: if it is too low, another read fetches the rest
 
@@ -88,6 +88,28 @@ class Reads:
             if found or reached == offset:
                 return found
             offset = reached
+
+    def values_now(
+        self, name: str, offset: int, *, partition: int, max_bytes: int
+    ) -> list[tuple[int, bytes]] | None:
+        """Offsets and values of the records from `offset` on, without the event loop, which must not run meanwhile.
+        Empty at the end. None: use `records`, since they are not in memory or take longer to decode.
+
+        Raises OffsetOutOfRange, RecordsLost."""
+        stream = self._streams.of(name, partition)
+        if stream in self._log.ledger.generations.served:
+            return None  # what is read of a part may begin a task that reads ahead
+        bound = min(max_bytes, limits.RENDERED_ON_LOOP_BYTES_MAX)
+        chunk = self._streams.read_cached(stream, offset, bound, View.COMMITTED)
+        if chunk is None:
+            return None
+        found: list[tuple[int, bytes]] = []
+        for batches in chunk.batches:
+            values = lone_values(batches, offset) if len(batches) <= bound else None
+            if values is None:
+                return None
+            found += values
+        return found if found or chunk.next_offset == offset else None
 
     async def take(self, name: str, group: str, *, partition: int, limit: int) -> list[Record]:
         """The next records of a group's shared cursor, which moves past them. Empty at the end."""

@@ -7,11 +7,14 @@ keeps the order of arrival.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.schemas.validation import PayloadCheck, UnknownSchemaId
 from mainstem.broker.streams import StreamService
 from mainstem.errors import TooLarge
 from mainstem.ledger.config import TopicConfig
@@ -33,31 +36,46 @@ class _AppendQueue:
 
 
 class Recompression:
-    def __init__(self, streams: StreamService) -> None:
+    def __init__(self, streams: StreamService, barrier: Callable[[], Awaitable[None]]) -> None:
         self._streams = streams
+        self._barrier = barrier  # after it, this broker knows every schema that was registered before
         self.lines: dict[int, _AppendQueue] = {}  # by stream with a running compression: later appends wait
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def append(self, request: AppendRequest, config: TopicConfig, waiter: Waiter) -> None:
+    def append(
+        self, request: AppendRequest, config: TopicConfig, waiter: Waiter, check: PayloadCheck | None = None
+    ) -> None:
         """Append the batches as the topic stores them, after all earlier appends.
 
         Raises InvalidBatch, TooLarge, unless the waiter gets the error."""
         stream = request.stream
         if stream not in self.lines and not _heavy(request.batches, config):
-            self._append(request, _packed(request.batches, config), waiter)
-            return
+            with contextlib.suppress(UnknownSchemaId):  # another broker may have registered it
+                self._append(request, _packed(request.batches, config, check), waiter)
+                return
         line = self.lines.setdefault(stream, _AppendQueue())
         line.length += 1
-        task = asyncio.get_running_loop().create_task(self._append_in_order(request, config, waiter, line))
+        task = asyncio.get_running_loop().create_task(
+            self._append_in_order(request, config, waiter, line, check)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _append_in_order(
-        self, request: AppendRequest, config: TopicConfig, waiter: Waiter, line: _AppendQueue
+        self,
+        request: AppendRequest,
+        config: TopicConfig,
+        waiter: Waiter,
+        line: _AppendQueue,
+        check: PayloadCheck | None,
     ) -> None:
         try:
             async with line.head:
-                packed = await asyncio.to_thread(_packed, request.batches, config)
+                try:
+                    packed = await asyncio.to_thread(_packed, request.batches, config, check)
+                except UnknownSchemaId:
+                    await self._barrier()
+                    packed = await asyncio.to_thread(_packed, request.batches, config, check)
                 self._append(request, packed, waiter)
         except Exception as error:  # noqa: BLE001  # the waiter must get every error
             if not waiter.done():
@@ -95,9 +113,11 @@ def _heavy(batches: Slice, config: TopicConfig) -> bool:
     return any(header.codec_id for header in differing)
 
 
-def _packed(batches: Slice, config: TopicConfig) -> Slice:
+def _packed(batches: Slice, config: TopicConfig, check: PayloadCheck | None) -> Slice:
     if config.validates:
         check_records(batches, keys="compact" in config.cleanup_policy)
+    if check is not None:
+        check(batches)
     codec = _codec(config)
     packed = None if codec is None else in_codec(memoryview(batches), codec)
     if packed is None:

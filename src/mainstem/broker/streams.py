@@ -54,6 +54,7 @@ class StreamService:
         self._stores = log.streams
         self._columns = log.ledger.streams
         self._topics = log.ledger.topics
+        self.turns = log.turns  # which client sent something last: the doors note it
 
     def store(self, stream: int) -> StreamStore:
         """Where the records of a stream are."""

@@ -9,6 +9,7 @@ import click
 
 from mainstem.cli.printing import format_option, until_output_closes, write
 from mainstem.cli.records import Formatter, to_json
+from mainstem.cli.schemas import decoding
 from mainstem.cli.start_positions import Place, place
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
@@ -43,6 +44,7 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     multiple=True,
     help="Read only this partition. May be repeated.",
 )
+@click.option("--decode", is_flag=True, help="Print values of the schema registry as JSON.")
 @click.option("--group", help="Start at the committed offsets of this group, and commit the printed records.")
 def consume(
     target: Target,
@@ -53,6 +55,7 @@ def consume(
     format: Formatter,
     as_json: bool,
     partitions: tuple[int, ...],
+    decode: bool,
     group: str | None,
 ) -> None:
     """Print the records of TOPIC, partition by partition, up to the end.
@@ -60,6 +63,8 @@ def consume(
     To wait for new records, use `mainstem tail`.
     """
     show = to_json if as_json else format
+    if decode:
+        show = decoding(target, show)
 
     async def work(store: Store) -> None:
         left = sys.maxsize if count is None else count

@@ -12,6 +12,7 @@ import click
 
 from mainstem import limits
 from mainstem.cli.records import InputRecord, from_json
+from mainstem.cli.schemas import encoding
 from mainstem.cli.store import Store, TopicDetails
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import InvalidInput, PartitionNotFound, TooLarge
@@ -35,6 +36,9 @@ Parse = Callable[[bytes], InputRecord]
     type=click.IntRange(min=0),
     help="Partition. [default: by key, or round-robin without a key]",
 )
+@click.option(
+    "--schema", metavar="SUBJECT", help="Values are JSON: write them by the latest schema of SUBJECT."
+)
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 def produce(
     target: Target,
@@ -44,6 +48,7 @@ def produce(
     key_delimiter: str | None,
     as_json: bool,
     partition: int | None,
+    schema: str | None,
     create: bool,
 ) -> None:
     """Append VALUES to TOPIC, or each line of standard input.
@@ -57,6 +62,8 @@ def produce(
     if values and as_json:
         raise click.UsageError("--json reads lines from standard input, so it takes no VALUES")
     parse = from_json if as_json else _parser(key, key_delimiter)
+    if schema is not None:
+        parse = encoding(target, schema, parse)
 
     async def work(store: Store) -> int:
         if create:

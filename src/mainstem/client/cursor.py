@@ -7,7 +7,7 @@ import threading
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
-from mainstem.broker.read import Record
+from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.reader import read_on
 from mainstem.errors import OffsetOutOfRange, RecordsLost
@@ -25,16 +25,23 @@ class ReadCursor:
     (`persist_every` 1), or every `persist_every` reads."""
 
     def __init__(
-        self, thread: LoopThread, broker: Broker, topic: str, partition: int, persist_every: int
+        self,
+        thread: LoopThread,
+        gate: LoopGate,
+        broker: Broker,
+        topic: str,
+        partition: int,
+        persist_every: int,
     ) -> None:
         self._thread = thread
+        self._gate = gate
         self._broker = broker
         self._topic = topic
         self._partition = partition
         self._persist_every = persist_every
         self._position = broker.committed(SHARED_CURSOR, topic, partition) or 0
         self._unstored_reads = 0
-        self._ahead: list[Record] = []
+        self._ahead: list[tuple[int, bytes]] = []  # offsets and values
         self._taken = 0  # records of `_ahead` that are before the position
         self._lock = threading.Lock()  # makes a read and its step forward atomic
 
@@ -50,7 +57,7 @@ class ReadCursor:
                 raise
             if checkpoint and chosen:
                 last = self._ahead[self._taken + len(chosen) - 1]
-                self._move(last.offset + 1, self._taken + len(chosen), len(chosen))
+                self._move(last[0] + 1, self._taken + len(chosen), len(chosen))
             return chosen
 
     async def store(self) -> None:
@@ -69,7 +76,7 @@ class ReadCursor:
                 if not self._read_ahead(max_bytes - size, quiet=bool(chosen)):
                     break
                 index = self._taken + len(chosen)
-            value = self._ahead[index].value or b""
+            value = self._ahead[index][1]
             size += len(value)
             if chosen and size > max_bytes:
                 break
@@ -81,18 +88,22 @@ class ReadCursor:
         """Drop records before the position and add the next ones. False: there are none."""
         self._ahead = self._ahead[self._taken :]
         self._taken = 0
-        start = self._ahead[-1].offset + 1 if self._ahead else self._position
+        start = self._ahead[-1][0] + 1 if self._ahead else self._position
+        max_bytes_ahead = min(max(max_bytes, _AHEAD_BYTES), limits.READ_BYTES_MAX)
         try:
-            records = self._thread.call(
-                read_on(
-                    self._broker,
-                    self._topic,
-                    start,
-                    partition=self._partition,
-                    max_records=_AHEAD_RECORDS,
-                    max_bytes=min(max(max_bytes, _AHEAD_BYTES), limits.READ_BYTES_MAX),
+            records = self._read_now(start, max_bytes_ahead)
+            if records is None:
+                found = self._thread.call(
+                    read_on(
+                        self._broker,
+                        self._topic,
+                        start,
+                        partition=self._partition,
+                        max_records=_AHEAD_RECORDS,
+                        max_bytes=max_bytes_ahead,
+                    )
                 )
-            )
+                records = [(record.offset, record.value or b"") for record in found]
         except RecordsLost:
             if quiet:
                 return False
@@ -105,6 +116,18 @@ class ReadCursor:
             return self._read_ahead(max_bytes, quiet)
         self._ahead += records
         return bool(records)
+
+    def _read_now(self, start: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
+        """Read without the event loop. None: the loop has to do it."""
+        gate = self._gate
+        if gate.loop_waits:
+            return None
+        with gate.lock:
+            if self._thread.closed:
+                return None
+            return self._broker.reads.values_now(
+                self._topic, start, partition=self._partition, max_bytes=max_bytes
+            )
 
     def _move(self, position: int, taken: int, reads: int) -> None:
         # Store first: if that fails, the position stays and the same records are read again.

@@ -13,6 +13,7 @@ from typing import TypeVar
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions, PartitionState
 from mainstem.client.cursor import ReadCursor
+from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.options import AtLeastOnce, Consistency, EveryMs, Sync, check
 from mainstem.errors import InvalidInput, InvalidName, TopicNotFound
@@ -62,20 +63,29 @@ class EmbeddedLog:
             ),
             sync_every_ms=sync.interval_ms if isinstance(sync, EveryMs) else 0,
         )
-        self._thread = LoopThread(f"this log is closed: open it again with mainstem.open({str(directory)!r})")
+        self._gate = LoopGate()
+        self._thread = LoopThread(
+            f"this log is closed: open it again with mainstem.open({str(directory)!r})",
+            new_loop=self._gate.new_loop,
+        )
         try:
             self._broker = self._thread.call(Broker.open(options))
+            self._commits = self._broker.log.direct
         except BaseException:
             self._thread.close()
             raise
 
     def append(self, topic: str, value: bytes) -> int:
         """Append one record; returns its offset. The topic's durability decides when it is on disk."""
-        return self._thread.call(self._append(topic, _as_bytes([value])))
+        values = [value] if type(value) is bytes else _as_bytes([value])
+        offset = self._append_now(topic, values)
+        return self._thread.call(self._append(topic, values)) if offset is None else offset
 
     def append_many(self, topic: str, values: Sequence[bytes]) -> int:
         """Append all records or none; returns the offset of the first. The others follow it."""
-        return self._thread.call(self._append(topic, _as_bytes(values)))
+        values = _as_bytes(values)
+        offset = self._append_now(topic, values) if values else None
+        return self._thread.call(self._append(topic, values)) if offset is None else offset
 
     def read_next(self, topic: str, checkpoint: bool = True) -> bytes | None:
         """The next record's value, None at the end. `checkpoint=False` peeks: the next read gives it again.
@@ -118,6 +128,41 @@ class EmbeddedLog:
 
     # On the caller's thread
 
+    def _append_now(self, topic: str, values: Sequence[bytes]) -> int | None:
+        """Append without the event loop. None: the loop has to do it."""
+        gate = self._gate
+        if gate.loop_waits:
+            return None
+        with gate.lock:
+            if self._thread.closed:
+                self._thread.check_open()
+            found = self._broker.streams.get(topic)
+            placed = None if found is None else self._broker.appends.values_now(found, values)
+        if gate.woken:
+            gate.wake()
+        if placed is None:
+            return None
+        offset, unsynced = placed
+        if unsynced is not None:
+            self._sync(unsynced)
+        return offset
+
+    def _sync(self, position: int) -> None:
+        """Sync a commit and publish it. Meanwhile other threads write; the next sync covers all of them."""
+        gate, commits = self._gate, self._commits
+        try:
+            seconds = commits.sync_now(position)
+        except BaseException as error:
+            with gate.lock:
+                commits.abandon_sync(error)
+            if gate.woken:
+                gate.wake()
+            raise
+        with gate.lock:
+            commits.publish_synced(seconds)
+        if gate.woken:
+            gate.wake()
+
     def _read(self, topic: str, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
         """Read the partitions in order; the first one with records wins."""
         self._thread.check_open()
@@ -134,7 +179,9 @@ class EmbeddedLog:
             cursor = self._cursors.get((topic, partition))
             if cursor is None:
                 cursor = self._on_loop(
-                    lambda: ReadCursor(self._thread, self._broker, topic, partition, self._persist_every)
+                    lambda: ReadCursor(
+                        self._thread, self._gate, self._broker, topic, partition, self._persist_every
+                    )
                 )
                 self._cursors[topic, partition] = cursor
             return cursor

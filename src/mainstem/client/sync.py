@@ -118,6 +118,7 @@ class Client:
     read_arrow = _waited(AsyncClient.read_arrow)
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
+    sql = _waited(AsyncClient.sql)
 
     claim = _waited(AsyncClient.claim)
     ack = _waited(AsyncClient.ack)

@@ -8,7 +8,9 @@ import msgspec
 
 from mainstem.api.topics import Discard, Durability, TopicType
 
-__all__ = ["Durability", "TopicConfig"]
+__all__ = ["Durability", "SchemaValidation", "TopicConfig"]
+
+SchemaValidation = Literal["none", "id", "full"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,8 +47,23 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     dead_letter: str | None = None  # the topic for those jobs
     leases_durable: bool = False  # leases survive a restart
     validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
+    min_cleanable_dirty_ratio: float = 0.5  # share of bytes never compacted at which compaction is due
+    segment_bytes: int = 2**30  # of a compacted topic: repacked once a partition has so many new bytes …
+    segment_ms: int = 604_800_000  # … or once the first of them are so old
+    key_schema_validation: SchemaValidation = "none"  # what an append checks of keys, by the schema registry
+    value_schema_validation: SchemaValidation = "none"  # and of values
+    validates: bool = (
+        False  # derived: appends decode every record, for one of these or because compaction needs keys
+    )
 
     def __post_init__(self) -> None:
+        validates = (
+            self.validate_records == "full"
+            or "compact" in self.cleanup_policy
+            or self.key_schema_validation != "none"
+            or self.value_schema_validation != "none"
+        )
+        msgspec.structs.force_setattr(self, "validates", validates)
         # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
         # settings are stored, and digested, as the same bytes.
         for name, default in _DEFAULTS:
@@ -63,11 +80,6 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def tracked(self) -> bool:
         """Appends must carry a size and a time for each record."""
         return bool(self.ttl_ms or self.cap_bytes or self.cap_records) or self.type == "queue"
-
-    @property
-    def validates(self) -> bool:
-        """Appends decode every record: the topic asks for it, or compaction needs every key."""
-        return self.validate_records == "full" or "compact" in self.cleanup_policy
 
     @property
     def relaxed(self) -> bool:

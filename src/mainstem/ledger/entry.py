@@ -104,6 +104,7 @@ SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempote
 _TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
 
 _RUN_HEAD = struct.Struct("<II")
+_LONE = struct.Struct("<HHIqIIQQQIIII48s")  # HEAD, PART, _RUN_HEAD and a row
 
 Rows = npt.NDArray[Any]
 
@@ -221,6 +222,30 @@ class Entry:
         if entry.plain != bool(flags & PLAIN):
             raise LogDamaged("an entry's PLAIN flag contradicts its parts")
         return entry
+
+
+def encode_lone(
+    row: Buffer, *, broker: int, broker_epoch: int, commit_id: int, time_ms: int, flags: int
+) -> bytes:
+    """As `Entry.encode` of an entry whose only part is one slice, without record rows and digest.
+
+    `row`: the packed SLICE row; `flags`: those of the row."""
+    return _LONE.pack(
+        ENTRY_VERSION,
+        0 if flags & _TIMED else PLAIN,
+        1,
+        time_ms,
+        broker,
+        broker_epoch,
+        commit_id,
+        0,
+        0,
+        KIND_APPENDS,
+        _RUN_HEAD.size + SLICE.itemsize,
+        1,
+        0,
+        row,
+    )
 
 
 def _decode_parts(view: memoryview, count: int) -> list[Part]:

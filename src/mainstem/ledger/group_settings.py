@@ -14,6 +14,7 @@ from mainstem.ledger.section import Command, Moment, Section, applies
 
 GROUP_SETTINGS_MAX = 64
 GROUPS_WITH_SETTINGS_MAX = 100_000
+ALL_GROUPS = ""  # in place of a group: the defaults of all groups
 
 
 class AlterGroupSettings(Command, frozen=True, tag=135):
@@ -32,7 +33,7 @@ class GroupSettingsState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupSettings(Section[list[GroupSettingsState]]):
-    """By group, only of groups with settings."""
+    """By group, only of groups with settings. `ALL_GROUPS` has the defaults."""
 
     def __init__(self) -> None:
         self._settings: Keyed[str, GroupSettingsState] = Keyed(fields_hash("group settings"))
@@ -41,8 +42,12 @@ class GroupSettings(Section[list[GroupSettingsState]]):
         found = self._settings.get(group)
         return {} if found is None else dict(found.values)
 
+    def effective(self, group: str) -> Mapping[str, str]:
+        """The group's own settings, and the defaults that it does not change."""
+        return {**self.get(ALL_GROUPS), **self.get(group)}
+
     def groups(self) -> list[str]:
-        return self._settings.keys()
+        return [state.group for state in self._settings if state.group != ALL_GROUPS]
 
     @applies(AlterGroupSettings)
     def alter(
@@ -50,7 +55,7 @@ class GroupSettings(Section[list[GroupSettingsState]]):
     ) -> GroupSettingsState | InvalidInput | LimitReached:
         group = command.group
         words = (group, *(word for row in command.put for word in row))
-        if not group or any(id_chars(word) > limits.NAME_CHARS_MAX for word in words):
+        if any(id_chars(word) > limits.NAME_CHARS_MAX for word in words):
             return InvalidInput(
                 f"a group and its settings have at most {limits.NAME_CHARS_MAX} characters each"
             )

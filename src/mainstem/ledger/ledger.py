@@ -109,6 +109,25 @@ class Ledger(Moment, Sections):
         self._step(entries)
         return outcome
 
+    def apply_lone(
+        self, fields: tuple[int, ...], *, broker: int, broker_epoch: int, commit_id: int, time_ms: int
+    ) -> tuple[int, int]:
+        """As `apply` of an entry whose only part is one slice, without record rows and digest.
+
+        `fields`: the SLICE row, unpacked. Returns the base offset and an AppendCode."""
+        admission = self.brokers.admit(broker, broker_epoch, commit_id, commit_id)
+        if admission:
+            invariant(admission != Admission.REPEATED, "the writer numbers its commits")
+            placed = -1, int(AppendCode.BROKER_FENCED)
+        else:
+            if time_ms > self.time_ms:
+                self.time_ms = time_ms
+            placed = self._placement.place_lone(fields, self.time_ms)
+        self.position += 1
+        if not self.position % limits.DIGEST_EVERY_COMMITS:
+            self.last_digest = (self.position, self.digest())
+        return placed
+
     def _apply_parts(self, entry: Entry) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for part, after in zip(entry.parts, [*entry.parts[1:], None], strict=True):

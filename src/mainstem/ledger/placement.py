@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.entry import (
+    NO_RECORDS,
     SLICE_JOINS,
     SLICE_KEYED,
     SLICE_PACK,
@@ -76,6 +77,13 @@ class AppendPlacer:
             np.concatenate([outcome.base for outcome in outcomes]),
             np.concatenate([outcome.code for outcome in outcomes]),
         )
+
+    def place_lone(self, fields: Fields, time_ms: int) -> tuple[int, int]:
+        """As `place` of one slice without record rows: (first offset, code)."""
+        streams, stream = self._streams, fields[0]
+        if fields[5] < 0 and not fields[8] and stream < streams.count and streams.plain_view[stream]:
+            return streams.append_plain(stream, fields[1], fields[9], fields[4]), _OK
+        return self._place_one(fields, NO_RECORDS, time_ms)
 
     def _place_few(self, slices: Rows, records: Rows, time_ms: int) -> AppendOutcome:
         streams = self._streams

@@ -11,6 +11,7 @@ from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
 from mainstem.ledger.buckets import Buckets
+from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -26,6 +27,7 @@ from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
+from mainstem.ledger.schemas import Schemas
 from mainstem.ledger.section import Buffer, Command, Section
 from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
@@ -57,6 +59,7 @@ class Sections:
     queues: Queues
     shares: Shares
     tasks: Tasks
+    compactions: Compactions
     generations: Generations
     routers: Routers
     tables: Tables
@@ -69,6 +72,7 @@ class Sections:
     rates: Rates
     reports: Reports
     api_keys: ApiKeys
+    schemas: Schemas
     buckets: Buckets
 
 

@@ -12,6 +12,7 @@ _log = logging.getLogger("mainstem.log")
 
 class Background:
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()  # callers may be other threads, while it does not run
         self._needed: set[asyncio.Task[None]] = set()  # must be done before the log can close
         self._chores: set[asyncio.Task[None]] = set()  # may be given up at any time
 
@@ -22,7 +23,7 @@ class Background:
     def start(self, work: Coroutine[Any, Any, None], *, needed: bool = False) -> None:
         """Have it done. `needed`: the log does not close before."""
         among = self._needed if needed else self._chores
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         among.add(task)
         task.add_done_callback(among.discard)
         task.add_done_callback(_report_failure)

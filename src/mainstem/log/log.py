@@ -51,6 +51,7 @@ from mainstem.log.write.append import AppendRequest
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.committer import Committer
 from mainstem.log.write.sharing import Sharing
+from mainstem.log.write.turns import ClientTurns
 from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
@@ -397,6 +398,16 @@ class Log:
     def order_appends(self, priority_of: Callable[[int], int]) -> None:
         """While the commit path is saturated, streams of high priority append first."""
         self._committer.priority_of = priority_of
+
+    @property
+    def direct(self) -> Committer:
+        """The commit path, for a caller that keeps the event loop from running: `append_now` and what follows it."""
+        return self._committer
+
+    @property
+    def turns(self) -> ClientTurns:
+        """Which client sent something last: the doors note it."""
+        return self._committer.turns
 
     @property
     def waiting_appends(self) -> WaitingAppends:

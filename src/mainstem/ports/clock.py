@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from mainstem import events, limits
@@ -29,12 +30,12 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    @staticmethod
-    def boottime() -> float:
-        """As `monotonic`, but it also counts while the machine sleeps, where the system can tell."""
-        return (
-            time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-        )
+    # As `monotonic`, but it also counts while the machine sleeps, where the system can tell.
+    boottime: Callable[[], float] = staticmethod(
+        partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        if hasattr(time, "CLOCK_BOOTTIME")
+        else time.monotonic
+    )
 
 
 class SteadyClock:
@@ -63,7 +64,7 @@ class SteadyClock:
         return int(self._elapsed_s() * 1000)
 
     def now_ms(self) -> int:
-        wall, steady = self.source.now_ms(), self._base_ms + self._elapsed_ms()
+        wall, steady = self.source.now_ms(), self._base_ms + int(self._elapsed_s() * 1000)
         ahead = wall - steady
         if ahead > self._step_ms_max > 0:
             if not self._refused:

@@ -134,43 +134,57 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise NoSpace(f"no space left for {path}: free some; writes then resume by themselves") from error
-        if error.errno in _NO_DESCRIPTORS:
-            raise NoDescriptors(
-                f"no free file descriptor for {path}: writes resume when one is; raise the limit of open files "
-                "(ulimit -n, LimitNOFILE)"
-            ) from error
-        advice = _UNUSABLE.get(error.errno or 0)
-        if advice:
-            raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error
+        _explain(path, error)
         raise
+
+
+def _explain(path: Path, error: OSError) -> None:
+    """Raises Mainstem's own error, if there is one for this."""
+    if error.errno in _NO_SPACE:
+        raise NoSpace(f"no space left for {path}: free some; writes then resume by themselves") from error
+    if error.errno in _NO_DESCRIPTORS:
+        raise NoDescriptors(
+            f"no free file descriptor for {path}: writes resume when one is; raise the limit of open files "
+            "(ulimit -n, LimitNOFILE)"
+        ) from error
+    advice = _UNUSABLE.get(error.errno or 0)
+    if advice:
+        raise DirectoryUnusable(f"cannot use {path} ({error.strerror}): {advice}") from error
 
 
 class OsFile:
     """A file of the operating system. Python retries calls that a signal interrupts (PEP 475)."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_fd", "_name", "_path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
+        self._name = str(path)
         self._fd = fd
 
     @property
     def path(self) -> Path:
         return self._path
 
+    # The calls of every commit: a context manager would cost as much as a small write.
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        with _explained(self._path):
+        try:
             return os.pwritev(self._fd, buffers, offset)
+        except OSError as error:
+            _explain(self._path, error)
+            raise
 
     def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
         with _explained(self._path):
             return os.preadv(self._fd, [buffer], offset)
 
     def fdatasync(self) -> None:
-        with _explained(self._path):
+        try:
             os.fdatasync(self._fd)
+        except OSError as error:
+            _explain(self._path, error)
+            raise
 
     def ftruncate(self, size: int) -> None:
         with _explained(self._path):
@@ -186,9 +200,10 @@ class OsFile:
 
     def in_place(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+            named, held = os.stat(self._name), os.fstat(self._fd)
         except (FileNotFoundError, NotADirectoryError):
             return False
+        return named.st_ino == held.st_ino and named.st_dev == held.st_dev
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -308,6 +323,11 @@ def _locked(path: Path) -> DirectoryLocked:
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
     """Write every byte, in order, in as many calls as the kernel needs. Returns the offset after them."""
+    if len(buffers) == 1:
+        written = file.pwritev(buffers, offset)
+        if written == len(buffers[0]):
+            return offset + written
+        buffers, offset = [memoryview(buffers[0])[written:]], offset + written
     pending = list(buffers)
     first = 0
     while first < len(pending):

@@ -19,9 +19,15 @@ class LoopThread:
     """Runs coroutines for other threads. Thread-safe. The thread starts with the first call."""
 
     def __init__(
-        self, closed_message: str, *, name: str = "mainstem", left_over_wait_s: float = _LEFT_OVER_WAIT_S
+        self,
+        closed_message: str,
+        *,
+        name: str = "mainstem",
+        left_over_wait_s: float = _LEFT_OVER_WAIT_S,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         """`left_over_wait_s`: how long `close` waits for running calls before it cancels them."""
+        self._new_loop = new_loop  # None: uvloop
         self._closed_message = closed_message
         self._name = name
         self._left_over_wait_s = left_over_wait_s
@@ -41,6 +47,10 @@ class LoopThread:
         with self._submitting:
             self.check_open()
             self._start().call_soon_threadsafe(work)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -100,7 +110,7 @@ class LoopThread:
     def _run(self, running: threading.Event) -> None:
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=self._new_loop or uvloop.new_event_loop) as runner:
             runner.run(self._until_stopped(running))
 
     async def _until_stopped(self, running: threading.Event) -> None:

@@ -19,7 +19,7 @@ from mainstem.records.columns import (
 )
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import Codec, codec_id, compress
-from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
+from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal, seal_lone
 from mainstem.records.writing_kernels import (
     PLAIN_OVERHEAD_BYTES,
     RECORD_TOO_LARGE,
@@ -95,15 +95,7 @@ def build_lone(value: bytes, timestamp_ms: int) -> bytearray:
     """Like `build_batch` for one value without key and headers, the most common single append."""
     length = _length(len(value))
     section = _length(len(_LONE_PREFIX) + len(length) + len(value) + 1)
-    batch = bytearray(b"".join((_HEADER_SPACE, section, _LONE_PREFIX, length, value, b"\x00")))
-    return seal(
-        batch,
-        attributes=0,
-        last_offset_delta=0,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        count=1,
-    )
+    return seal_lone(b"".join((section, _LONE_PREFIX, length, value, b"\x00")), timestamp_ms)
 
 
 def build_plain(values: Sequence[Value], timestamp_ms: int) -> bytearray:

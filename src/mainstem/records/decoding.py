@@ -11,11 +11,21 @@ import numpy.typing as npt
 from mainstem import limits
 from mainstem.errors import InvalidBatch
 from mainstem.records import kernels
-from mainstem.records.header import BatchHeader, walk
+from mainstem.records.header import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_COVERS_FROM,
+    MAGIC,
+    RECORD_BYTES_MIN,
+    BatchHeader,
+    walk,
+)
 from mainstem.records.index import Buffer, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+_LONE_PREFIX = b"\x00\x00\x00\x01"  # no attributes, both deltas 0, no key
+_LONE_BYTES_MIN = HEADER_BYTES + RECORD_BYTES_MIN
 _META = "meta"  # the header that counts towards a record's size
 
 
@@ -39,6 +49,38 @@ def decode_records(
         if header.control or header.next_offset <= from_offset:
             continue
         yield from _decode_batch(header, _as_bytes(section(data, header, decoded_max)), from_offset)
+
+
+def lone_values(data: memoryview, from_offset: int) -> list[tuple[int, bytes]] | None:
+    """Offset and value of each record from `from_offset` on, if all batches are as `build_lone` makes them: one record,
+    no key, no headers, no codec. None: use `decode_records`."""
+    found: list[tuple[int, bytes]] = []
+    at, size = 0, len(data)
+    while at < size:
+        if size - at < _LONE_BYTES_MIN:
+            return None
+        base, length, _, magic, _, attributes, delta, _, _, _, _, _, count = HEADER.unpack_from(data, at)
+        end = at + LENGTH_COVERS_FROM + length
+        if magic != MAGIC or attributes or delta or count != 1 or length < 0 or end > size:
+            return None
+        at += HEADER_BYTES
+        while data[at] > 127 and at < end - 7:  # the length of the record, which follows from the others
+            at += 1
+        if data[at + 1 : at + 5] != _LONE_PREFIX:
+            return None
+        at += 5
+        length = shift = 0
+        while (octet := data[at]) > 127 and at < end - 2:
+            length |= (octet & 127) << shift
+            shift += 7
+            at += 1
+        length |= octet << shift
+        if length & 1 or at + 2 + (length >> 1) != end or data[end - 1]:
+            return None  # a null value, or headers
+        if base >= from_offset:
+            found.append((base, bytes(data[at + 1 : end - 1])))
+        at = end
+    return found
 
 
 def _as_bytes(decoded: memoryview) -> bytes:

@@ -49,6 +49,8 @@ LENGTH_COVERS_FROM = 12
 _LENGTH_MIN = HEADER_BYTES - LENGTH_COVERS_FROM
 
 _CRC = struct.Struct(">I")
+_BEFORE_CRC = struct.Struct(">qiibI")  # baseOffset to crc
+_COVERED = struct.Struct(">hiqqqhii")  # attributes to recordsCount: what the CRC covers of the header
 _POSITION = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch
 _LENGTH = struct.Struct(">i")
 _DELTA = struct.Struct(">i")
@@ -292,6 +294,18 @@ def seal(
         raise InvalidBatch(f"a header field does not fit: {error}") from error
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
     return batch
+
+
+def seal_lone(record: bytes, timestamp_ms: int) -> bytearray:
+    """A batch of one record, as `seal` makes it of a record without attributes and producer."""
+    size = HEADER_BYTES + len(record)
+    if size > limits.BATCH_BYTES_MAX:
+        raise TooLarge(f"batch of {size} bytes: the limit is {limits.BATCH_BYTES_MAX}")
+    try:
+        covered = _COVERED.pack(0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
+    except struct.error as error:
+        raise InvalidBatch(f"a header field does not fit: {error}") from error
+    return bytearray(_BEFORE_CRC.pack(0, size - LENGTH_COVERS_FROM, -1, MAGIC, crc32c(covered)) + covered)
 
 
 _OFFSET_MAX = (1 << 63) - 2  # the offset after the last one must fit too

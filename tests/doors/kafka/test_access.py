@@ -263,13 +263,7 @@ def _decided(rules: list[AccessRule], principal: str, host: str, operation: Oper
     mine = [
         rule
         for rule in rules
-        if rule.principal in (principal, "User:*")
-        and rule.host in (host, "*")
-        and (
-            rule.resource_name in (name, "*")
-            if rule.pattern_type == LITERAL
-            else name.startswith(rule.resource_name)
-        )
+        if rule.principal in (principal, "User:*") and rule.host in (host, "*") and _names(rule, name)
     ]
     exact = {operation, Operation.ALL}
     if any(rule.permission == DENY and rule.operation in exact for rule in mine):
@@ -277,6 +271,12 @@ def _decided(rules: list[AccessRule], principal: str, host: str, operation: Oper
     return any(
         rule.permission == ALLOW and rule.operation in exact | implied.get(operation, set()) for rule in mine
     )
+
+
+def _names(rule: AccessRule, name: str) -> bool:
+    if rule.pattern_type == LITERAL:
+        return rule.resource_name in (name, "*")
+    return name.startswith(rule.resource_name)
 
 
 _NAMES = st.sampled_from(["a", "ab", "abc", "b"])
@@ -308,5 +308,13 @@ def test_decisions_match_the_rules_evaluated_one_by_one(
     expected = _decided(rules, principal, host, operation, name)
     assert access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name) is expected
     assert access.allows(Principal("User:root"), host, operation, ResourceType.TOPIC, name)
+    named = any(_names(rule, name) for rule in rules)
+    access.configure(AccessOptions(rules="on", open_without_rules=True))
+    open_now = access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name)
+    assert open_now is (expected if named else True)
+    limited = Principal(principal, grants=(AccessRule(2, "other", LITERAL, principal, "*", 3, ALLOW),))
+    if not named:
+        assert not access.allows(limited, host, operation, ResourceType.TOPIC, name), "grants stay limits"
+    access.configure(AccessOptions(rules="on"))
     held.delete(DeleteAccessRules(tuple(rules)), Moment())
     assert not access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name)

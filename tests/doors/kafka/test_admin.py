@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.groups.settings import GROUP_SETTINGS
 from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
 from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
 from mainstem.doors.kafka.transport.registry import apis
@@ -326,10 +327,14 @@ async def test_a_brokers_settings_are_shown_and_read_only(wire: Wire) -> None:
     answer = await _ask(wire, DESCRIBE, resources=resources, include_synonyms=False)
     mine, all_brokers, *refused = answer.results
     rows = {row.name: row for row in mine.configs}
+    changeable = {f"group.{name}" for name in GROUP_SETTINGS}
     assert rows["auto.create.topics.enable"].value == "true"
     assert rows["num.partitions"].value == "1"
     assert rows["log.retention.ms"].value == "-1"
-    assert {(row.read_only, row.config_source) for row in mine.configs} == {(True, 4)}
+    assert {(row.read_only, row.config_source) for row in mine.configs if row.name not in changeable} == {
+        (True, 4)
+    }
+    assert {(rows[name].read_only, rows[name].config_source) for name in changeable} == {(False, 5)}
     assert (all_brokers.error_code, all_brokers.configs) == (ErrorCode.none, ())
     assert [row.error_code for row in refused] == [
         ErrorCode.invalid_request,
@@ -479,7 +484,7 @@ async def test_settings_of_anything_but_a_topic_cannot_be_changed(
     resources = [{"resource_type": kind, "resource_name": name, "configs": [row]} for kind, name in kinds]
     answer = await _ask(wire, key, resources=resources)
     assert [response.error_code for response in answer.responses] == [
-        ErrorCode.invalid_request,
+        ErrorCode.invalid_request if key == ALTER else ErrorCode.invalid_config,
         ErrorCode.invalid_request,
         ErrorCode.invalid_request,
         ErrorCode.unknown_topic_or_partition,

@@ -48,6 +48,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # caused by the client
     from kafka.admin import ConfigResource as PyConfigResource
     from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as PyTopicPartition
+    from kafka.structs import TopicPartitionReplica as PyTopicPartitionReplica
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
@@ -301,3 +303,51 @@ def test_scram_credentials_are_stored_before_sasl_is_on(confluent: AdminClient) 
     confluent.alter_user_scram_credentials(changes)["ann"].result(10)
     stored = confluent.describe_user_scram_credentials(["ann"])["ann"].result(10)
     assert [row.iterations for row in stored.scram_credential_infos] == [4096]
+
+
+def test_defaults_of_groups_change_while_the_brokers_run(confluent: AdminClient) -> None:
+    name = "group.share.record.lock.duration.ms"
+
+    def alter(kind: Any, resource: str, setting: str, operation: Any, value: str) -> None:
+        entry = ConfigEntry(setting, value, incremental_operation=operation)
+        asked = ConfigResource(kind, resource, incremental_configs=[entry])
+        for future in confluent.incremental_alter_configs([asked]).values():
+            future.result()
+
+    def lock(kind: Any, resource: str, setting: str) -> tuple[str, Any]:
+        [future] = confluent.describe_configs([ConfigResource(kind, resource)]).values()
+        entry = future.result()[setting]
+        return entry.value, ConfigSource(entry.source)
+
+    broker = str(next(iter(confluent.list_topics(timeout=30).brokers)))
+    assert lock(ResourceType.BROKER, broker, name) == ("30000", ConfigSource.DEFAULT_CONFIG)
+    alter(ResourceType.BROKER, broker, name, AlterConfigOpType.SET, "1000")
+    try:
+        changed = ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        assert lock(ResourceType.BROKER, broker, name) == changed
+        assert lock(ResourceType.GROUP, "some-group", name.removeprefix("group.")) == changed
+        for setting, value in (("num.partitions", "3"), (name, "1")):
+            with pytest.raises(KafkaException) as refused:
+                alter(ResourceType.BROKER, broker, setting, AlterConfigOpType.SET, value)
+            assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    finally:
+        alter(ResourceType.BROKER, broker, name, AlterConfigOpType.DELETE, "")
+    assert lock(ResourceType.BROKER, broker, name) == ("30000", ConfigSource.DEFAULT_CONFIG)
+
+
+def test_kafka_python_moves_nothing_and_describes_the_metadata_log(python: KafkaAdminClient) -> None:
+    python.create_topics({"moved": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    [described] = python.describe_log_dirs(["moved"])
+    here = PyTopicPartitionReplica("moved", 0, described["broker"])
+    moved = python.alter_replica_log_dirs({here: described["log_dirs"][0]["log_dir"]})
+    assert moved[here].errno == 0
+    assert python.alter_replica_log_dirs({here: "/elsewhere"})[here].errno == 57, "LOG_DIR_NOT_FOUND"
+    partition = PyTopicPartition("moved", 0)
+    assert python.alter_partition_reassignments({partition: [described["broker"]]}) == {partition: None}
+    refused = python.alter_partition_reassignments({partition: [77]})[partition]
+    assert refused.errno == 39, "INVALID_REPLICA_ASSIGNMENT"
+    quorum = python.describe_metadata_quorum()
+    [row] = quorum["topics"][0]["partitions"]
+    assert row["leader_id"] in {node["node_id"] for node in quorum["nodes"]}
+    assert row["high_watermark"] > 0
+    assert [voter["replica_id"] for voter in row["current_voters"]] == [row["leader_id"]]

@@ -71,6 +71,11 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
         "responses",
         1,
     ),
+    34: (
+        {"dirs": [{"path": "/elsewhere", "topics": [{"name": "t", "partitions": (0,)}]}]},
+        "results",
+        1,
+    ),
     35: ({"topics": None}, "results", 1),
     37: (
         {
@@ -94,6 +99,15 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
         "responses",
         1,
     ),
+    45: (
+        {
+            "topics": [{"name": "t", "partitions": [{"partition_index": 0, "replicas": (2,)}]}],
+            "timeout": _TIMEOUT,
+            "allow_replication_factor_change": True,
+        },
+        "responses",
+        1,
+    ),
     46: ({"topics": None, "timeout": _TIMEOUT}, "topics", 0),
     48: ({"components": (), "strict": False}, "entries", 0),
     49: (
@@ -111,6 +125,11 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
     ),
     50: ({"users": [{"name": "a"}]}, "results", 1),
     51: ({"deletions": [{"name": "a", "mechanism": 1}], "upsertions": ()}, "results", 1),
+    55: (
+        {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
+        "topics",
+        1,
+    ),
     60: (
         {
             "include_cluster_authorized_operations": True,
@@ -125,7 +144,7 @@ REQUESTS: dict[int, tuple[dict[str, Any], str, int]] = {
 }
 
 # Answered with an error in every version: this server does not have the feature.
-_REFUSED = {29: 54, 30: 54, 31: 54, 43: 84, 50: 91, 51: 91}
+_REFUSED = {29: 54, 30: 54, 31: 54, 34: 57, 43: 84, 45: 39, 50: 91, 51: 91}
 
 
 def _cases() -> list[tuple[int, int]]:

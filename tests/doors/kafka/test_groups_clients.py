@@ -60,10 +60,12 @@ class Reader:
             "enable.auto.commit": True,
             "error_cb": quiet,
             "logger": None,
+            "on_commit": self._on_commit,
         }
         settings = {name.replace("__", "."): value for name, value in settings.items()}
         self.values: list[bytes] = []
         self.rebalances = 0
+        self.commits: dict[int, int] = {}  # partition → offset that the server has confirmed
         self.polls = 0
         self.topics: set[str] = set()
         self.partitions: set[int] = set()
@@ -75,6 +77,13 @@ class Reader:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self.commits |= {
+            part.partition: part.offset
+            for part in partitions
+            if error is None and part.error is None and part.offset >= 0
+        }
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -298,7 +307,10 @@ def test_members_and_offsets_survive_a_killed_server(
         both = [start(readers, address, "g", "t", **fast) for _ in range(2)]
         wait_until(lambda: shared(both, 4), "two share")
         wait_until(lambda: len(set(both[0].values + both[1].values)) == 100, "all is read")
-        wait_until(lambda: committed(address, "g", "t", 4) == [25] * 4, "all is committed")
+        # The clients must know it: librdkafka repeats an unanswered commit, and may do so after a newer one.
+        wait_until(
+            lambda: both[0].commits | both[1].commits == dict.fromkeys(range(4), 25), "all is committed"
+        )
         server.kill()
     with server_process(tmp_path / "data", "--kafka", address):
         assert committed(address, "g", "t", 4) == [25] * 4

@@ -31,6 +31,7 @@ class AccessOptions:
     logins: bool = False  # a door asks for passwords, tokens or certificates
     http_certificates: bool = False  # the HTTP door asks for certificates, which by itself calls for no rules
     rules: str = "auto"  # whether stored rules apply: on, off, or auto, which is where clients authenticate
+    open_without_rules: bool = False  # a resource that no stored rule names is open to every principal
     super_users: frozenset[str] = frozenset()  # principals that may do everything
 
     @property
@@ -51,6 +52,7 @@ def access_options(config: Config) -> AccessOptions:
         logins=bool(mechanisms or config.oidc_issuer) or config.kafka_tls_ca is not None,
         http_certificates=config.tls_ca is not None,
         rules=config.kafka_acl,
+        open_without_rules=config.kafka_allow_everyone_if_no_acl,
         super_users=frozenset(f"User:{name.removeprefix('User:')}" for name in names if name),
     )
 

@@ -27,7 +27,7 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
-from mainstem.ledger.namespaces import ID_SEPARATOR, Namespaces, split
+from mainstem.ledger.namespaces import DEFAULT, ID_SEPARATOR, Namespaces, split
 
 __all__ = [
     "ALLOW",
@@ -125,12 +125,29 @@ class Access:
             return False
         return principal.name in self._super_users or not self.enforced
 
+    def _open_without_rules(self, principal: Principal) -> bool:
+        """Whether the principal may use what no stored rule names. A key that is limited stays so."""
+        return self._options.open_without_rules and not (principal.grants or principal.key_id)
+
     def _admits(self, principal: Principal, kind: ResourceType, name: str) -> bool:
         """Whether the namespace of a resource admits the principal."""
         if self.namespaces is None or kind in _NOT_IN_NAMESPACES or principal.name in self._super_users:
             return True
-        allowed = self.namespaces.admitted.get(split(name)[0])
-        return allowed is None or principal.name in allowed
+        admitted = self.namespaces.admitted
+        return all(
+            principal.name in admitted.get(namespace, (principal.name,))
+            for namespace in self._namespaces_of(self.namespaces, kind, name)
+        )
+
+    @staticmethod
+    def _namespaces_of(namespaces: Namespaces, kind: ResourceType, name: str) -> tuple[str, ...]:
+        """The namespaces that a name may belong to. Names of topics contain no /, but ids and subjects may."""
+        if kind in _TOPICS:
+            return (split(name)[0],)
+        first, _, rest = name.partition("/")
+        second = rest.partition("/")[0]
+        found = tuple(one for one in (first, f"{first}/{second}") if rest and one in namespaces)
+        return found or (DEFAULT,)
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceType, name: str
@@ -159,6 +176,8 @@ class Access:
         if principal.key_id and principal.key_id not in self._source.api_keys:
             return False
         if principal.name in self._super_users:
+            return True
+        if self._open_without_rules(principal):
             return True
         stored = self._source.access_rules if self.enforced else ()
         rules = [rule for rule in _about((*stored, *principal.grants), principal, host) if _of(rule, kind)]
@@ -194,7 +213,9 @@ class Access:
             principal, host, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             return False
-        stored = self._matching(kind, name) if self.enforced else ()
+        stored = tuple(self._matching(kind, name)) if self.enforced else ()
+        if not stored and self._open_without_rules(principal):
+            return True
         granted = (rule for rule in principal.grants if _of(rule, kind) and _covers(rule, name))
         return _decide(_about((*stored, *granted), principal, host), operation)
 

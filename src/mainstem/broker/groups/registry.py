@@ -61,7 +61,7 @@ class GroupRegistry:
             self._timers,
             self._options,
             self._topics,
-            settings=lambda: self._log.ledger.group_settings.get(name),
+            settings=lambda: self._log.ledger.group_settings.effective(name),
             before=before,
             expelled=lambda: keeper.begin(),
         )

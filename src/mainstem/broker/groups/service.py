@@ -252,7 +252,7 @@ class Groups:
             self._known.put(group)
         if not isinstance(group, ShareGroup):
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
-        return group.heartbeat(beat, ShareSettings.of(self._log.ledger.group_settings.get(beat.group)))
+        return group.heartbeat(beat, ShareSettings.of(self._log.ledger.group_settings.effective(beat.group)))
 
     # Offsets
 

@@ -16,6 +16,7 @@ from mainstem.broker.groups.settings import checked, known
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.broker.streams import StreamService
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost, ShareNotFound
+from mainstem.ledger.group_settings import ALL_GROUPS as ALL_GROUPS
 from mainstem.ledger.group_settings import AlterGroupSettings
 from mainstem.ledger.leases import ranges_of
 from mainstem.ledger.shares import (
@@ -79,10 +80,10 @@ class ShareService:
     # Settings
 
     def settings(self, group: str) -> ShareSettings:
-        return ShareSettings.of(self.own_settings(group))
+        return ShareSettings.of(self._log.ledger.group_settings.effective(group))
 
     def own_settings(self, group: str) -> Mapping[str, str]:
-        """The settings that differ from the default."""
+        """The settings that the group has itself; those of `ALL_GROUPS` are the defaults of all groups."""
         return self._log.ledger.group_settings.get(group)
 
     def groups_with_settings(self) -> list[str]:

@@ -146,6 +146,10 @@ class S3App:
     def authenticates(self) -> bool:
         return self._broker.access.restricted and not self._insecure
 
+    @property
+    def turns(self) -> Any:
+        return self._broker.streams.turns
+
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
 

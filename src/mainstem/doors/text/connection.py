@@ -64,6 +64,9 @@ class TextConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._reading:
+            turns = self._service.turns
+            if turns.last is not self:
+                turns.last, turns.changed_at = self, asyncio.get_running_loop().time()
             if not self._frames.incomplete or self._worker is not None:
                 self._active_at = asyncio.get_running_loop().time()  # a request must not arrive forever
             self._frames.feed(data)

@@ -50,6 +50,7 @@ class TextService:
         view: NamespaceView | None = None,
     ) -> None:
         self._broker = broker
+        self.turns = broker.streams.turns
         self._view = view
         self._rates = broker.rates.stored
         self._insecure = insecure

@@ -106,6 +106,7 @@ class ExtentIndex:
     def __init__(self, repacked: RepackedObjects | None = None) -> None:
         self._repacked = repacked or RepackedObjects()
         self._open: OpenExtents | None = None
+        self.open_number: int | None = None  # of the object that takes commits now
         self._unsealed: dict[int, SealedExtents] = {}  # complete objects that do not carry their index yet
         self._loaded = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_OBJECTS_MIN)
         self._loaded_files = _Indexes(INDEX_MEMORY_BYTES, INDEX_MEMORY_FILES_MIN)  # repacked
@@ -123,11 +124,8 @@ class ExtentIndex:
         if self._open is None or self._open.number != number:
             invariant(self._open is None, "the previous object is finished before the next one opens")
             self._open = OpenExtents(number)
+            self.open_number = number
         return self._open
-
-    @property
-    def open_number(self) -> int | None:
-        return None if self._open is None else self._open.number
 
     @property
     def open_extents(self) -> int:
@@ -139,7 +137,7 @@ class ExtentIndex:
         if self._open is None:
             return None
         extents = self._open.sealed()
-        self._open = None
+        self._open = self.open_number = None
         self._unsealed[extents.number] = extents
         self._register(extents)
         return extents
@@ -263,6 +261,17 @@ class ExtentIndex:
     def indexed(self, number: int) -> bool:
         """Whether a complete object of the log was added, even if it was repacked since."""
         return number in self._spans or number < self._repacked.frontier
+
+    def unrepacked(self, streams: npt.NDArray[np.int64]) -> list[tuple[int, Rows]]:
+        """What the log's own objects, from the frontier on, hold of these streams: spans by object, in order."""
+        found = [
+            (number, spans[np.isin(spans["stream"], streams)])
+            for number, spans in sorted(self._spans.items())
+            if number >= self._repacked.frontier
+        ]
+        if self._open is not None:
+            found.append((self._open.number, self._open.slice_spans(streams)))
+        return [(number, rows) for number, rows in found if len(rows)]
 
     def begins_after(self, ends: npt.NDArray[np.int64], number: int) -> list[Rows]:
         """Lower the ends of streams, by stream, to where the growing object begins to hold them. Returns the spans of

@@ -91,6 +91,16 @@ class Visibility:
             self.ends[stream] = end
             self.wake(stream)
 
+    def publish_below(self, stream: int, end: int) -> bool:
+        """Publish, if the stream has room below its ceiling and needs no higher one yet."""
+        if end > self._ceilings[stream] or end + self._steps[stream] // 2 >= self._proposed[stream]:
+            return False
+        if end > self.ends[stream]:
+            self.ends[stream] = end
+            if stream in self._waiters or stream in self._watchers:
+                self.wake(stream)
+        return True
+
     def ending(self, stream: int, first: int) -> None:
         """A transaction that wrote from `first` on has ended, but that is not durable yet."""
         self._ending.setdefault(stream, []).append(first)

@@ -2,6 +2,17 @@
 
 Self-clocking: while one group is written the next one fills, so there is no linger at low load and groups are
 large at high load. Writing never waits for a running sync. A group that fails to be written publishes nothing.
+
+Who writes a group:
+
+| group                          | written                       | synced                             |
+|--------------------------------|-------------------------------|------------------------------------|
+| small, on a fast disk          | on the loop: `_write_now`     | by `Syncs.run`, on the sync thread |
+| one command, nothing in flight | on the loop: `_write_now`     | on the loop, before it is applied  |
+| large, or the disk is slow     | on the write thread: `_commit` | with the write, or by `Syncs.run` |
+| one append, embedded           | in the caller's thread: `append_now` | in the caller's thread      |
+
+The last one needs no event loop. Its caller keeps the loop from running meanwhile (client/gate.py).
 """
 
 from __future__ import annotations
@@ -32,6 +43,7 @@ from mainstem.ledger.entry import (
     SLICE_TRANSACTIONAL,
     AppendRun,
     Entry,
+    encode_lone,
 )
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.section import Command
@@ -42,19 +54,21 @@ from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
 from mainstem.log.write.append import AppendRequest, Placed, Waiter
 from mainstem.log.write.commit_metrics import CommitMetrics
-from mainstem.log.write.delivery import Delivery
+from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
 from mainstem.log.write.syncs import Syncs
+from mainstem.log.write.turns import ClientTurns
 from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, LedgerClock
-from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
+from mainstem.ports.commitlog.port import Buffer, CommitLog, Placement, SharedCommitLog
 from mainstem.records.checksums import joined
-from mainstem.records.header import slice_crc
+from mainstem.records.header import Slice, slice_crc
 
 PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
 OPEN_EXTENTS_MAX = 512 * limits.KIB  # slices in one object, which bounds the memory for an open one
 UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
+_LONE_ENTRY_BYTES = 128  # about, of one slice
 
 
 class Committer:
@@ -117,6 +131,9 @@ class Committer:
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
         self._work = asyncio.Event()
+        self._direct = False  # small groups are written on the loop, without a task
+        self._called = False  # `_write_now` is about to run
+        self.turns = ClientTurns()
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
@@ -132,6 +149,7 @@ class Committer:
 
     def start(self) -> None:
         if self._follower is None:
+            self._direct = not self._linger_s
             writing = [self._write_groups()]
         else:
             writing = [self._upload_groups(self._follower), self._commit_uploaded(self._follower)]
@@ -215,34 +233,69 @@ class Committer:
         """The caller says when the group is complete, by `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
-        slice, facts, records = request.batches, request.facts, request.records
-        flags = SLICE_TRACKED if records else 0
-        if facts.transactional:
-            flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
-        if facts.keyed:
-            flags |= SLICE_KEYED
-        if facts.resumes:
-            flags |= SLICE_RESUMES
+        slice, records = request.batches, request.records
         length = len(slice)
-        row = SLICE_PACK.pack(
-            request.stream,
-            facts.count,
-            length,
-            slice_crc(slice, facts.batches),
-            facts.max_timestamp,
-            facts.producer,
-            facts.base_sequence,
-            facts.producer_epoch,
-            flags,
-            request.size,
-            facts.batches,
-        )
+        row = _packed(request)
         if not self._filling.takes(length):
             self._complete_filling()
         if self._linger_s and not self._filling.payload_bytes:
             self._filling_since = self._loop.time()
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
+
+    def append_now(self, request: AppendRequest) -> tuple[int, int | None] | None:
+        """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
+        and, if the append is durable to its class only once the log is synced, the position to pass to `sync_now`.
+        None: use `append`.
+
+        Raises what the write raised, or what the ledger refuses."""
+        size = len(request.batches)
+        if (
+            self._writing is not None
+            or self._filling.parts
+            or self._full
+            or self.waiting.count
+            or self._refusal is not None
+            or self._held is not None
+            or self._held_back_s
+            or not self._direct
+            or request.records
+            or not self._writes_on(size + _LONE_ENTRY_BYTES, may_block=True)
+            or self._digest_due
+        ):
+            return None
+        began = self._clock.monotonic()
+        self._syncs.deferred = True  # the caller syncs
+        try:
+            placed = self._commit_lone(_packed(request), request.batches, None, began, synced=False)
+        except Exception as error:
+            self._failed(error, size)
+            raise
+        finally:
+            self._syncs.deferred = False
+        base, code, unsynced = placed
+        if code:
+            raise refusal_of(code)
+        return base, unsynced
+
+    def sync_now(self, position: int) -> float | None:
+        """Sync the commit at `position` in the calling thread, while the loop may run. The caller then passes what this
+        returned to `publish_synced`, or what it raised to `abandon_sync`."""
+        return self._port.sync_now(position)
+
+    def publish_synced(self, seconds: float | None) -> None:
+        """Answer and show everything that is durable by now. The loop must not run meanwhile."""
+        if seconds is not None:
+            self.commit_metrics.synced(seconds)
+        self._syncs.publish()
+
+    def abandon_sync(self, error: BaseException) -> None:
+        """`sync_now` failed, which is final; if its caller was interrupted instead, the loop syncs and publishes. The
+        loop must not run meanwhile."""
+        if isinstance(error, Exception):
+            self._syncs.failed(error)
+        else:
+            self._syncs.want()
 
     async def propose(self, command: Command) -> Any:
         """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
@@ -284,7 +337,11 @@ class Committer:
     def _proposed(self, group: CommitGroup) -> None:
         if group.full:
             self._complete_filling()
-        if not self._work.is_set():
+        if self._direct:
+            if not self._called:  # once for all that is proposed in one turn of the loop
+                self._called = True
+                self._loop.call_soon(self._write_now)
+        elif not self._work.is_set():
             self._work.set()
 
     def _complete_filling(self) -> None:
@@ -301,7 +358,7 @@ class Committer:
 
     def _measure_room(self, group: CommitGroup, took: float) -> None:
         """How many bytes may be pending before the path is saturated: what it writes within `SATURATED_S`."""
-        if self._follower is None and took > 0 and group.payload_bytes >= limits.SATURATION_SAMPLE_BYTES_MIN:
+        if self._follower is None and took > 0:
             fits = group.payload_bytes / took * limits.SATURATED_S
             bound = min(max(fits, limits.SATURATED_BYTES_MIN), limits.SATURATED_BYTES_MAX)
             self._room_bytes += int(bound - self._room_bytes) // 4  # one slow write is not the rule
@@ -355,36 +412,75 @@ class Committer:
                 return group
             self._work.clear()
 
+    def _write_now(self) -> None:
+        """Write what was proposed, in the order of the groups. What may take long goes to the task."""
+        self._called = False
+        while self._writing is None:
+            group = self._full[0] if self._full else self._filling
+            if not group.parts:
+                return
+            if self._held_back_s and self._pending_bytes:
+                break
+            if not self._writes_on(group.payload_bytes + group.entry_bytes):
+                break
+            self._next_group()
+            group.began = began = self._clock.monotonic()
+            self._writing = group
+            try:
+                self._commit_now(group)
+            except Exception as error:  # noqa: BLE001 - `_failed` distinguishes them
+                group.fail(self._failed(error, group.payload_bytes))
+            finally:
+                self._finished(group, began)
+        if not self._work.is_set():
+            self._work.set()
+
+    def _writes_on(self, size: int, *, may_block: bool = False) -> bool:
+        """Whether a commit of `size` bytes can be written at once, into the current object."""
+        return self._index.open_extents < OPEN_EXTENTS_MAX and self._port.writes_now(
+            size, may_block=may_block
+        )
+
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""
         began = self._clock.monotonic()
         try:
             await writing
-        except Stale as error:
-            self.stale = True
-            group.fail(error)
-        except (Unavailable, TooLarge) as error:
-            # Refused whole: a full disk may have room for the next group, a failed fsync never will.
-            group.fail(error)
-            if isinstance(error, ReadOnly):
-                self._stop_writing(error)
-            elif isinstance(error, NoSpace):
-                self._refused(error, group.payload_bytes)
         except asyncio.CancelledError:
             # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
             group.fail(Closed("the log was closed while this was being written"))
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: publish nothing
-            group.fail(error)
+        except Exception as error:  # noqa: BLE001 - `_failed` distinguishes them
+            group.fail(self._failed(error, group.payload_bytes))
+        finally:
+            self._finished(group, began)
+
+    def _failed(self, error: Exception, size: int) -> Exception:
+        """A commit of `size` bytes was not written, or its outcome is unknown. Returns the error for its callers."""
+        if isinstance(error, Stale):
+            self.stale = True
+        elif isinstance(error, (Unavailable, TooLarge)):
+            # Refused whole: a full disk may have room for the next group, a failed fsync never will.
+            if isinstance(error, ReadOnly):
+                self._stop_writing(error)
+            elif isinstance(error, NoSpace):
+                self._refused(error, size)
+        else:  # whatever it was, the outcome is unknown: publish nothing
             self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
             self._on_fatal(error)
-        finally:
-            self._writing = None
+        return error
+
+    def _finished(self, group: CommitGroup, began: float) -> None:
+        """The write of a group is over, failed or not."""
+        self._writing = None
+        if group.written:
             for waiter in group.written:
                 if not waiter.done():
                     waiter.set_result(None)
-            self._pending_bytes -= group.payload_bytes
+        self._pending_bytes -= group.payload_bytes
+        if group.payload_bytes >= limits.SATURATION_SAMPLE_BYTES_MIN:
             self._measure_room(group, self._clock.monotonic() - began)
+        if self.waiting.count:
             self._admit()
 
     def _refused(self, error: NoSpace, size: int) -> None:
@@ -420,9 +516,12 @@ class Committer:
         self._filling = CommitGroup()
         return group
 
-    async def _commit(self, group: CommitGroup) -> None:
+    def _check_writable(self) -> None:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
+
+    async def _commit(self, group: CommitGroup) -> None:
+        self._check_writable()
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
         payload, crc = group.slices(), _payload_crc(group, entry)
@@ -430,6 +529,72 @@ class Committer:
             placement, sync_s = await self._port.append_synced(encoded, payload, crc)
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
+        self._written(group, entry, encoded, placement, sync_s)
+        if self._index.open_extents >= OPEN_EXTENTS_MAX:
+            await self._port.roll()
+
+    def _commit_now(self, group: CommitGroup) -> None:
+        """As `_commit`, on the calling thread. The sync is part of it if nobody else could have to wait for that."""
+        self._check_writable()
+        synced = group.commands == 1 and self._alone()
+        part = group.parts[0]
+        if group.commands == 1 and type(part) is PendingAppends and not part.records and not self._digest_due:
+            self._commit_lone(part.rows, part.slices[0], part.waiters[0], group.began, synced=synced)
+            return
+        entry = self._entry(group)
+        encoded = entry.encode(group.bodies())
+        placement = self._port.append_now(encoded, group.slices(), _payload_crc(group, entry))
+        sync_s = None
+        if synced and self._waits_for_sync(entry):
+            sync_s = self._port.sync_now(placement.position)
+        self._written(group, entry, encoded, placement, sync_s)
+
+    def _alone(self) -> bool:
+        """Whether nothing but the group that is being written is in flight, and a sync would be short."""
+        return (
+            not self._filling.parts
+            and not self._full
+            and not self.waiting.count
+            and not self._syncs.waiting
+            and self.turns.alone(self._loop.time())
+            and self._port.syncs_now()
+        )
+
+    def _commit_lone(
+        self, row: Buffer, batches: Slice, waiter: Waiter | None, began: float, *, synced: bool
+    ) -> tuple[int, int, int | None]:
+        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that.
+
+        Returns the base offset, an AppendCode, and the position if readers see it only after a sync of that."""
+        fields = SLICE_PACK.unpack(row)
+        time_ms, commit_id, broker, epoch = self.now_ms(), self._commit_id, self._broker, self._epoch
+        encoded = encode_lone(
+            row, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms, flags=fields[8]
+        )
+        placement = self._port.append_now(encoded, (batches,), fields[3])
+        if synced and not self._visibility.relaxed[fields[0]]:
+            sync_s = self._port.sync_now(placement.position)
+            if sync_s is not None:
+                self.commit_metrics.synced(sync_s)
+                began += sync_s
+        self._commit_id = commit_id + 1
+        size = fields[2]
+        self.written_bytes += size + 2 * len(encoded)
+        if self.shortage is not None and size >= max(self.short_of_bytes, 1):
+            self.shortage_over()
+        if self._index.open_number != placement.object:
+            self._enter_object(placement.object)
+        base, code = self._ledger.apply_lone(
+            fields, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms
+        )
+        shown = self._delivery.deliver_lone(fields, batches, waiter, placement, base, code)
+        self.committed_at = now = self._clock.monotonic()
+        self.commit_metrics.committed(now - began, size, 1)
+        return base, code, None if shown else placement.position
+
+    def _written(
+        self, group: CommitGroup, entry: Entry, encoded: bytes, placement: Placement, sync_s: float | None
+    ) -> None:
         if sync_s is not None:
             self.commit_metrics.synced(sync_s)
             group.began += sync_s
@@ -438,8 +603,6 @@ class Committer:
         if self.shortage is not None and group.payload_bytes >= max(self.short_of_bytes, 1):
             self.shortage_over()
         self._apply(group, entry, placement)
-        if self._index.open_extents >= OPEN_EXTENTS_MAX:
-            await self._port.roll()
 
     def _waits_for_sync(self, entry: Entry) -> bool:
         """Whether somebody waits for this entry to be durable."""
@@ -483,19 +646,28 @@ class Committer:
         return self.ledger_time.now_ms() if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
-        if self._index.open_number not in (None, placement.object):
-            # Before the apply: now the ledger stands exactly at the end of the finished object.
-            self.finish_object()
-        self._index.open_object(placement.object)
+        self._enter_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
         self.committed_at = now = self._clock.monotonic()
         self.commit_metrics.committed(now - group.began, group.payload_bytes, group.commands)
+
+    def _enter_object(self, number: int) -> None:
+        if self._index.open_number != number:
+            # Before the apply: now the ledger stands exactly at the end of the finished object.
+            self.finish_object()
+            self._index.open_object(number)
 
     def finish_object(self) -> None:
         """Close the index of the object that took commits so far."""
         finished = self._index.finish()
         if finished is not None:
             self._on_object_finished(finished)
+
+    @property
+    def _digest_due(self) -> bool:
+        """Whether the next commit carries the digest of the state."""
+        digest = self._ledger.last_digest
+        return digest is not None and digest[0] != self._digest_sent
 
     def _digest_to_send(self) -> tuple[int, int] | None:
         digest = self._ledger.last_digest
@@ -555,6 +727,31 @@ class Committer:
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._syncs.fail(closed)
+
+
+def _packed(request: AppendRequest) -> bytes:
+    """The SLICE row of an append."""
+    slice, facts = request.batches, request.facts
+    flags = SLICE_TRACKED if request.records else 0
+    if facts.transactional:
+        flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
+    if facts.keyed:
+        flags |= SLICE_KEYED
+    if facts.resumes:
+        flags |= SLICE_RESUMES
+    return SLICE_PACK.pack(
+        request.stream,
+        facts.count,
+        len(slice),
+        slice_crc(slice, facts.batches),
+        facts.max_timestamp,
+        facts.producer,
+        facts.base_sequence,
+        facts.producer_epoch,
+        flags,
+        request.size,
+        facts.batches,
+    )
 
 
 def _payload_crc(group: CommitGroup, entry: Entry) -> int | None:

@@ -42,7 +42,7 @@ from mainstem.log.write.syncs import (
     Syncs,
 )
 from mainstem.ports.commitlog.port import Placement
-from mainstem.records.header import stamp, stamp_lone
+from mainstem.records.header import Slice, stamp, stamp_lone
 
 # Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
 LEADER_EPOCH = 0
@@ -65,6 +65,11 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
     ),
     AppendCode.OVERTAKEN: lambda: Rejected("another broker made these copies first"),
 }
+
+
+def refusal_of(code: int) -> MainstemError:
+    """The error that says why an append was refused."""
+    return _REFUSALS[code]()
 
 
 # Outcomes that tell of transactions that ended.
@@ -111,6 +116,53 @@ class Delivery:
                 start = self._deliver_run(part, outcome, placement, start)
             else:
                 self._deliver_command(part, outcome, placement.position)  # type: ignore[arg-type]
+
+    def deliver_lone(
+        self,
+        fields: tuple[int, ...],
+        batches: Slice,
+        waiter: Waiter | None,
+        placement: Placement,
+        base: int,
+        code: int,
+    ) -> bool:
+        """As `deliver` of a commit whose only part is one slice. `fields`: its row, unpacked. `waiter`: None if the
+        caller knows the outcome.
+
+        Returns whether the outcome is final: not if it waits for a sync."""
+        stream, count, length = fields[0], fields[1], fields[2]
+        position, number, start = placement
+        self._tail.put(number, start, [batches], length)
+        if code:
+            if code == AppendCode.DUPLICATE:
+                # The original may itself be waiting for its sync, so the retry waits for one as well.
+                self._after_sync(position, {}, waiter, (base, True))
+                return False
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(refusal_of(code))
+            return True
+        self._index.open_object(number).add(stream, count, base, start, length, fields[3], fields[4])
+        if fields[10] == 1:
+            stamp_lone(batches, base, LEADER_EPOCH)
+        else:
+            stamp(batches, base, LEADER_EPOCH)
+        end = base + count
+        visibility = self._visibility
+        if visibility.relaxed[stream]:
+            shown = visibility.publish_below(stream, end) or not self._publish_relaxed({stream: end})
+        else:
+            shown = self._syncs.covers(position)
+            if shown:
+                visibility.publish(stream, end)
+        if not shown:
+            self._after_sync(position, {stream: end}, waiter, (base, False))
+        elif waiter is not None and not waiter.done():
+            waiter.set_result((base, False))
+        return shown
+
+    def _after_sync(self, position: int, ends: dict[int, int], waiter: Waiter | None, placed: Placed) -> None:
+        answers = [] if waiter is None else [(waiter, placed)]
+        self._syncs.after(position, PublishAppends(self._visibility, ends, answers))
 
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
         """Make known what another broker committed: nobody here waits for an answer."""

@@ -49,11 +49,21 @@ class PendingCommand:
 class CommitGroup:
     """Fills while the group before it is written."""
 
-    __slots__ = ("began", "commands", "parts", "payload_bytes", "record_bytes", "singles", "written")
+    __slots__ = (
+        "began",
+        "commands",
+        "entry_bytes",
+        "parts",
+        "payload_bytes",
+        "record_bytes",
+        "singles",
+        "written",
+    )
 
     def __init__(self) -> None:
         self.parts: list[PendingAppends | PendingCommand] = []
         self.payload_bytes = 0
+        self.entry_bytes = 0  # about, of the entry
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0  # slices included
         self.singles = 0  # commands that are no slices
@@ -70,16 +80,20 @@ class CommitGroup:
             run = PendingAppends()
             self.parts.append(run)
         run.rows += row
+        self.entry_bytes += len(row)
         if records:
             run.records += records
             self.record_bytes += len(records)
+            self.entry_bytes += len(records)
         run.slices.append(slice)
         run.waiters.append(waiter)
         self.payload_bytes += len(slice)
         self.commands += 1
 
     def add_command(self, command: Command, waiter: asyncio.Future[Any]) -> None:
-        self.parts.append(PendingCommand(command, waiter))
+        pending = PendingCommand(command, waiter)
+        self.parts.append(pending)
+        self.entry_bytes += len(pending.body)
         self.commands += 1
         self.singles += 1
 

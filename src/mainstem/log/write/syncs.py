@@ -33,14 +33,39 @@ class Syncs:
         self._commit_metrics = commit_metrics
         self._waiting: deque[tuple[int, WhenSynced]] = deque()
         self._wanted = asyncio.Event()
+        self.deferred = False  # the thread that commits now syncs too
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something waits for a sync."""
+        return bool(self._waiting)
+
+    def covers(self, position: int) -> bool:
+        """Whether the commit at `position` is durable, and nothing before it waits to be published."""
+        return not self._waiting and position < self._port.synced
 
     def after(self, position: int, action: WhenSynced) -> None:
         """Run `action` once the commit at `position` is durable. Positions rise."""
-        if position < self._port.synced and not self._waiting:
+        if self.covers(position):
             action()  # it was synced as it was written
         else:
             self._waiting.append((position, action))
-            self._wanted.set()
+            if not self.deferred and not self._wanted.is_set():
+                self._wanted.set()
+
+    def publish(self) -> None:
+        """Run the actions of everything that is durable."""
+        self._run_actions(self._port.synced)
+
+    def want(self) -> None:
+        """Let `run` sync what waits."""
+        self._wanted.set()
+
+    def failed(self, error: Exception) -> None:
+        """A sync failed, which is final, whatever its kind."""
+        refusal = error if isinstance(error, ReadOnly) else ReadOnly(f"fsync failed: {error!r}")
+        self._on_failure(refusal)
+        self.fail(refusal)
 
     async def all_written(self) -> None:
         """Wait until everything written so far is durable."""
@@ -61,9 +86,7 @@ class Syncs:
             try:
                 synced = await self._port.sync()
             except Exception as error:  # noqa: BLE001 - a failed fsync is final, whatever its kind
-                refusal = error if isinstance(error, ReadOnly) else ReadOnly(f"fsync failed: {error!r}")
-                self._on_failure(refusal)
-                self.fail(refusal)
+                self.failed(error)
                 continue
             self._commit_metrics.synced(self._clock.monotonic() - began)
             self._run_actions(synced)

@@ -90,6 +90,24 @@ class CommitLog(Protocol):
         Also raises ReadOnly if the sync failed; the commit may still be written."""
         ...
 
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        """Whether `append_now` takes a commit of about `size` bytes at once, and is likely to be fast. A caller that
+        `may_block` does not need the latter."""
+        ...
+
+    def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        """As `append`, in the calling thread, with no event loop. Only after `writes_now`."""
+        ...
+
+    def syncs_now(self) -> bool:
+        """Whether `sync_now` is likely to be fast: nothing else syncs, and recent syncs were fast."""
+        ...
+
+    def sync_now(self, position: int) -> float | None:
+        """Make the commit at `position`, and all before it, durable, in the calling thread. Returns the seconds that
+        the sync took; None if another thread's sync covered it. Raises ReadOnly, permanently."""
+        ...
+
     async def sync(self) -> int:
         """Make everything written so far durable. Returns the position below which all is durable.
 

@@ -12,7 +12,18 @@ from msgspec.structs import fields
 
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError
-from mainstem.api.routes import CATALOG, JSON, OCTETS, Body, Route, structs_in
+from mainstem.api.routes import (
+    ARROW,
+    CATALOG,
+    JSON,
+    OCTETS,
+    REGISTRY,
+    REGISTRY_JSON,
+    Body,
+    Route,
+    structs_in,
+)
+from mainstem.api.schemas import SchemaError
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.http.transport.routing import Endpoint
@@ -72,7 +83,9 @@ class _Schemas:
 
     def __init__(self, routes: Sequence[Route[Any]]) -> None:
         requests = {route.request for route in routes if route.request}
-        answers = {ErrorResponse, CatalogError} | {route.response for route in routes if route.response}
+        answers = {ErrorResponse, CatalogError, SchemaError} | {
+            route.response for route in routes if route.response
+        }
         answers |= {kind for route in routes for kind in route.events.values()}
         kinds = sorted(requests | answers, key=str)
         found, self.components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -122,15 +135,18 @@ def _responses(route: Route[Any], schemas: _Schemas) -> dict[str, Any]:
     refused: dict[str, Any] = {"description": "Refused: error.code says why."}
     failed: dict[str, Any] = {"description": "The server is stopping or cannot write. Retry later."}
     if route.method != "HEAD":  # a response to HEAD has no body, whatever its status
-        error = schemas.of(CatalogError if route.path.startswith(CATALOG) else ErrorResponse)
-        refused["content"] = failed["content"] = {JSON: {"schema": error}}
+        shape: type[Any] = CatalogError if route.path.startswith(CATALOG) else ErrorResponse
+        media = JSON
+        if route.path.startswith(REGISTRY):
+            shape, media = SchemaError, REGISTRY_JSON
+        refused["content"] = failed["content"] = {media: {"schema": schemas.of(shape)}}
     return {**described, "4XX": refused, "5XX": failed}
 
 
 def _content(route: Route[Any], media: str, schemas: _Schemas) -> dict[str, Any]:
-    if media == JSON and route.response is not None:
+    if media in (JSON, REGISTRY_JSON) and route.response is not None:
         return {"schema": schemas.of(route.response)}
-    return {} if media == OCTETS else {"schema": {"type": "string"}}
+    return {} if media in (OCTETS, ARROW) else {"schema": {"type": "string"}}
 
 
 def _parameters(route: Route[Any]) -> list[dict[str, Any]]:

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Token
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
 from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
-from mainstem.api.routes import CATALOG, Body, Route
+from mainstem.api.routes import CATALOG, REGISTRY, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
-from mainstem.doors.http.routes import iceberg, positions
+from mainstem.doors.http.routes import iceberg, positions, schemas
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context
@@ -30,9 +31,11 @@ from mainstem.errors import MainstemError
 _log = events.named("http")
 
 _NAMESPACE = b"namespace="
+_JSON = (b"application/json",)
 _CONTENT_TYPES = {
-    Body.BYTES: b"application/octet-stream",
-    Body.FORM: b"application/x-www-form-urlencoded",
+    Body.BYTES: (b"application/octet-stream",),
+    Body.FORM: (b"application/x-www-form-urlencoded",),
+    Body.REGISTRY: (b"application/vnd.schemaregistry", *_JSON),
 }
 _FORBIDDEN = 403
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
@@ -52,6 +55,10 @@ class App:
     @property
     def budget(self) -> Budget:
         return self.context.budget
+
+    @property
+    def turns(self) -> Any:
+        return self.context.broker.streams.turns
 
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
@@ -95,7 +102,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
-        response = (iceberg.answer if scope["path"].startswith(CATALOG) else answer)(error)
+        response = _answer_of(scope["path"])(error)
         return (
             response
             if exchange.view is None
@@ -106,6 +113,13 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
         _log.exception("request failed", path=scope["path"], method=scope["method"])
         return error_response(500, "internal", f"a fault of the server: {type(error).__name__}")
+
+
+def _answer_of(path: str) -> Callable[[MainstemError | Refusal], Response]:
+    """What shapes the errors of a path."""
+    if path.startswith(CATALOG):
+        return iceberg.answer
+    return schemas.answer if path.startswith(REGISTRY) else answer
 
 
 class _Exchange:
@@ -176,6 +190,7 @@ class _Exchange:
                 request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+            request.left = partial(_gone, self._receive)
         if not endpoint.audited or not self._context.broker.audit.on:
             return await self._serve(endpoint, request)
         kind = endpoint.kind if parameters else ResourceType.CLUSTER
@@ -275,16 +290,16 @@ class _Exchange:
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)
-        wanted = _CONTENT_TYPES.get(route.body, b"application/json")
+        wanted = _CONTENT_TYPES.get(route.body, _JSON)
         typed = (self.header(b"content-type") or b"").lower().startswith(wanted)
-        if not typed and (route.body in (Body.JSON, Body.BYTES, Body.FORM) or length not in (None, b"0")):
-            raise _untyped(wanted)
+        if not typed and (route.body not in (Body.OPTIONAL, Body.NEEDED) or length not in (None, b"0")):
+            raise _untyped(wanted[-1])
         body = await self._receive_all(bound)
         if not body:
             if route.body is Body.OPTIONAL:
                 return b"{}"
         elif not typed:
-            raise _untyped(wanted)
+            raise _untyped(wanted[-1])
         encoding = self.header(b"content-encoding")
         if encoding is not None:
             body = await unpacked(encoding, body, bound, self.off_loop)

@@ -42,6 +42,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: ConnectionApp, seats: Seats) -> None:
         super().__init__(config, state, {})
         self._app = app
+        self._turns = app.turns
         self._budget = app.budget
         self._seats = seats
         self._peer = ""
@@ -89,6 +90,9 @@ class HttpConnection(HttpToolsProtocol):
     # Receiving
 
     def data_received(self, data: bytes) -> None:
+        turns = self._turns
+        if turns.last is not self:
+            turns.last, turns.changed_at = self, self.loop.time()
         if self._first is not None:
             data = self._first + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):

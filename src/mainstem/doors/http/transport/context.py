@@ -84,6 +84,7 @@ class Context:
             self.broker.log.waiting_appends.published,
             self.broker.rates.published,
             self.broker.audit.published,
+            self.broker.schemas.published,
             self.budget.published,
             lambda: group_metrics(self.broker.log, self.known_groups()),
             lambda: lake_metrics(self.broker.lake),

@@ -112,6 +112,9 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        turns = self._app.turns
+        if turns.last is not self:
+            turns.last, turns.changed_at = self, self._heard_at
         self._received = self._received + data if self._received else data
         if not self._working:
             self._work()

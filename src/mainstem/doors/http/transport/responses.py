@@ -54,6 +54,9 @@ class ConnectionApp(Protocol):
     @property
     def budget(self) -> Budget: ...
 
+    @property
+    def turns(self) -> Any: ...
+
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
         ...

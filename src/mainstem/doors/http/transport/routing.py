@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from mainstem.api.access import Operation, ResourceType
-from mainstem.api.routes import Route, Scope
+from mainstem.api.routes import REGISTRY, Route, Scope
 from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import Refusal
+from mainstem.schemas import subjects
 
 if TYPE_CHECKING:
     from mainstem.doors.http.transport.requests import HttpRequest
@@ -20,7 +21,12 @@ Handler = Callable[["HttpRequest"], Awaitable["Response | Stream | Push"]]
 
 
 _PATHS_KEPT = 4096
-IDS = ("group", "router", "transaction")  # parameters that are stored with the namespace before them
+IDS = (
+    "group",
+    "router",
+    "transaction",
+    "subject",
+)  # parameters that are stored with the namespace before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Routes:
 
     def _look_up(self, method: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]]:
         segments = raw_path.decode("latin-1").split("/")[1:]
+        if segments[0] == "contexts" and len(segments) > 2:  # the registry of one context
+            return self._in_context(method, _decoded(segments[1]), segments[2:])
         for shape in _shapes_of(segments):
             methods = self._shapes.get(shape)
             if methods is None:
@@ -98,20 +106,43 @@ class Routes:
                 )
             values = [_decoded(s) for s, fixed in zip(segments, shape, strict=True) if fixed is None]
             parameters = dict(zip(self._names[shape], values, strict=True))
+            if "subject" in parameters:
+                parameters["subject"] = subjects.normal(parameters["subject"])
             if any(ID_SEPARATOR in parameters.get(name, "") for name in IDS):
                 raise Refusal(400, "invalid_request", "names cannot contain U+001F")
             return endpoint, parameters
         raise Refusal(404, "not_found", "there is nothing at this path")
 
+    def _in_context(self, method: str, context: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+        endpoint, parameters = self._look_up(method, ("/" + "/".join(segments)).encode("latin-1"))
+        if not endpoint.route.path.startswith(REGISTRY) or "context" in parameters:
+            raise Refusal(404, "not_found", "there is nothing at this path")
+        if ID_SEPARATOR in context:
+            raise Refusal(400, "invalid_request", "names cannot contain U+001F")
+        if "subject" in parameters:
+            parameters["subject"] = subjects.in_context(context, parameters["subject"])
+        return endpoint, {**parameters, "context": context}
+
 
 def _shapes_of(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
     """The shapes a path can have: all fixed, or with a name as its third segment from /v0 on, or the catalog's."""
     whole: tuple[str | None, ...] = tuple(segments)
-    if len(segments) < 3:
+    if len(segments) < 3 and segments[0] not in _REGISTRY_NAMES:
         return (whole,)
+    if segments[0] in _REGISTRY_NAMES:
+        return (whole, _registry_shape(segments))
     if segments[0] == "iceberg":
         return (whole, *_catalog_shapes(segments))
     return (whole, (*segments[:2], None, *segments[3:]))
+
+
+# The places of names in paths of the schema registry.
+_REGISTRY_NAMES = {"subjects": (1, 3), "schemas": (2,), "config": (1,), "mode": (1,), "compatibility": (2, 4)}
+
+
+def _registry_shape(segments: list[str]) -> tuple[str | None, ...]:
+    places = _REGISTRY_NAMES[segments[0]]
+    return tuple(None if place in places else segment for place, segment in enumerate(segments))
 
 
 def _catalog_shapes(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:

@@ -1,4 +1,4 @@
-"""What a broker tells about its settings, under the names Kafka clients know. None changes while it runs."""
+"""What a broker tells about its settings, under the names Kafka clients know. None of these changes while it runs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _unchangeable(resource_type: int) -> ItemRefused:
     if resource_type == Resource.BROKER:
         return ItemRefused(
             ErrorCode.invalid_request,
-            "a broker's settings are given when it starts, and none changes while it runs",
+            "a broker's settings are not replaced as a whole: use IncrementalAlterConfigs",
         )
     return ItemRefused(
         ErrorCode.invalid_request,

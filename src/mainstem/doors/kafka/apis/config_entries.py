@@ -17,6 +17,7 @@ class Resource(IntEnum):
 
 
 GROUP_SOURCE = 8  # a group's own setting
+ALL_BROKERS_SOURCE = 3  # changed at run time, for all brokers
 SOURCES: dict[Source, int] = {"topic": 1, "server": 4, "default": 5}
 
 TYPES: dict[Kind, int] = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}

@@ -35,13 +35,20 @@ from kio.static.primitive import i8
 
 from mainstem import limits
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.share.shares import ALL_GROUPS
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.configs import ConfigEntry
 from mainstem.broker.topics.service import TopicConfig
 from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.broker_configs import BrokerSetting, broker_settings
 from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of
-from mainstem.doors.kafka.apis.config_entries import GROUP_SOURCE, SOURCES, TYPES, Resource
+from mainstem.doors.kafka.apis.config_entries import (
+    ALL_BROKERS_SOURCE,
+    GROUP_SOURCE,
+    SOURCES,
+    TYPES,
+    Resource,
+)
 from mainstem.doors.kafka.apis.group_configs import GroupConfig, group_configs
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport import namespaces
@@ -131,7 +138,13 @@ def _describe_resource(
         case Resource.BROKER:
             settings = _broker_settings(context, resource.resource_name)
             shown = [_of_broker(setting, form) for setting in settings if not names or setting.name in names]
-            return _encoded(shown, form)
+            changeable = [
+                _of_all_groups(config, form)
+                for config in group_configs(context, ALL_GROUPS, None)
+                if not names or config.broker_name in names
+                if resource.resource_name or config.default is not None
+            ]
+            return _encoded(shown + changeable, form)
         case Resource.GROUP:
             found = group_configs(context, resource.resource_name, names)
             return _encoded([_of_group(config, form) for config in found], form)
@@ -170,7 +183,7 @@ def _encoded(settings: list[DescribeConfigsResourceResult], form: _ConfigFormat)
 
 def _broker_settings(context: KafkaContext, name: str) -> list[BrokerSetting]:
     if not name:
-        return []  # the defaults of all brokers that changed while they run: none ever does
+        return []
     if name != str(context.node_id):
         raise ItemRefused(
             ErrorCode.invalid_request, f"this is broker {context.node_id}: it knows nothing of {name!r}"
@@ -208,13 +221,34 @@ def _synonyms(entry: ConfigEntry) -> tuple[DescribeConfigsSynonym, ...]:
 
 def _of_group(config: GroupConfig, form: _ConfigFormat) -> DescribeConfigsResourceResult:
     row = config.setting
-    synonyms = [DescribeConfigsSynonym(name=row.name, value=row.default, source=i8(SOURCES["default"]))]
-    if config.own:
-        own = DescribeConfigsSynonym(name=row.name, value=config.value, source=i8(GROUP_SOURCE))
+    synonyms = _default_synonyms(config)
+    if config.own is not None:
+        own = DescribeConfigsSynonym(name=row.name, value=config.own, source=i8(GROUP_SOURCE))
         synonyms.insert(0, own)
+    return _of_setting(row.name, config, synonyms, form)
+
+
+def _of_all_groups(config: GroupConfig, form: _ConfigFormat) -> DescribeConfigsResourceResult:
+    return _of_setting(config.broker_name, config, _default_synonyms(config), form)
+
+
+def _default_synonyms(config: GroupConfig) -> list[DescribeConfigsSynonym]:
+    row, name = config.setting, config.broker_name
+    synonyms = [DescribeConfigsSynonym(name=name, value=row.default, source=i8(SOURCES["default"]))]
+    if config.default is not None:
+        changed = DescribeConfigsSynonym(name=name, value=config.default, source=i8(ALL_BROKERS_SOURCE))
+        synonyms.insert(0, changed)
+    return synonyms
+
+
+def _of_setting(
+    name: str, config: GroupConfig, synonyms: list[DescribeConfigsSynonym], form: _ConfigFormat
+) -> DescribeConfigsResourceResult:
+    """A setting of which the first synonym decides."""
+    row = config.setting
     return DescribeConfigsResourceResult(
-        name=row.name,
-        value=config.value,
+        name=name,
+        value=synonyms[0].value,
         read_only=False,
         config_source=synonyms[0].source,
         is_sensitive=False,

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single settings of a topic or a group. Those not given stay as they are."""
+"""IncrementalAlterConfigs: single settings of a topic, a group or all brokers. Those not given stay as they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mainstem.broker.topics.service import TopicConfig
 from mainstem.doors.kafka.apis.bulk import ItemRefused, ItemResult, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.apis.config_changes import TWICE, change_resource, check_once, value_given
 from mainstem.doors.kafka.apis.config_entries import Resource
-from mainstem.doors.kafka.apis.group_configs import edit_group
+from mainstem.doors.kafka.apis.group_configs import edit_defaults, edit_group
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -35,8 +35,8 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     async def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
         kind, name = resource.resource_type, resource.resource_name
         outcome = TWICE
-        if (kind, name) not in twice and kind == int(Resource.GROUP):
-            outcome = await _edit_group(call.context, resource, dry_run=request.validate_only)
+        if (kind, name) not in twice and kind in _BY_SETTING:
+            outcome = await _edit_settings(call.context, resource, dry_run=request.validate_only)
         elif (kind, name) not in twice:
             change = partial(_edited, call.context, resource)
             outcome = await change_resource(call.context, kind, name, change, dry_run=request.validate_only)
@@ -48,13 +48,16 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
 
 
-async def _edit_group(context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool) -> ItemResult:
+async def _edit_settings(
+    context: KafkaContext, resource: AlterConfigsResource, *, dry_run: bool
+) -> ItemResult:
     try:
         check_once(entry.name for entry in resource.configs)
         edits = [_edit(entry) for entry in resource.configs]
     except ItemRefused as refused:
         return outcome_of(refused)
-    return await edit_group(context, resource.resource_name, edits, dry_run=dry_run)
+    edit = _BY_SETTING[resource.resource_type]
+    return await edit(context, resource.resource_name, edits, dry_run=dry_run)
 
 
 def _edited(context: KafkaContext, resource: AlterConfigsResource, config: TopicConfig) -> TopicConfig:
@@ -76,4 +79,5 @@ def _edit(entry: AlterableConfig) -> ConfigEdit:
     return ConfigEdit(entry.name, operation, value_given(entry.name, entry.value))
 
 
+_BY_SETTING = {int(Resource.GROUP): edit_group, int(Resource.BROKER): edit_defaults}
 API = Api(44, 0, 1, handle, fresh=True)

@@ -137,6 +137,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     33: (
         EachItemRule(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),
     ),  # AlterConfigs
+    34: (),  # AlterReplicaLogDirs checks access itself: its response has codes of partitions only
     35: (_CLUSTER_DESCRIBE,),  # DescribeLogDirs
     36: (),  # SaslAuthenticate
     37: (EachItemRule(_TOPIC, _ALTER, "topics", "results"),),  # CreatePartitions
@@ -145,6 +146,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     44: (
         EachItemRule(_kind_of_config, _ALTER_CONFIGS, "resources", "responses", "resource_name"),
     ),  # Incremental…
+    45: (_CLUSTER_ALTER,),  # AlterPartitionReassignments
     46: (_CLUSTER_DESCRIBE,),  # ListPartitionReassignments
     47: (
         WholeRequestRule(_GROUP, _DELETE, "group_id"),
@@ -154,6 +156,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     49: (EachItemRule(_CLUSTER, _ALTER_CONFIGS, "entries", "entries"),),  # AlterClientQuotas
     50: (_CLUSTER_DESCRIBE,),  # DescribeUserScramCredentials
     51: (_CLUSTER_ALTER,),  # AlterUserScramCredentials
+    55: (_CLUSTER_DESCRIBE,),  # DescribeQuorum
     60: (),  # DescribeCluster: every client needs to know the brokers
     61: (EachItemRule(_TOPIC, _READ, "topics", "topics", indexes="partition_indexes"),),  # DescribeProducers
     65: (  # DescribeTransactions

@@ -144,6 +144,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     ) -> None:
         self._dispatch = dispatch
         self._connections = connections
+        self._turns = dispatch.turns
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.host = ""
@@ -205,7 +206,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return self._buffer[len(self._stub) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.active_at = self.now()
+        self.active_at = now = self.now()
+        turns = self._turns
+        if turns.last is not self:
+            turns.last, turns.changed_at = self, now
         if self.closed or self._finishing:
             return
         try:

@@ -77,6 +77,7 @@ class ApiRoute:
 class Dispatch:
     def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
         self._context = context
+        self.turns = context.broker.streams.turns
         self._rates = context.broker.rates.stored
         self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
         self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}

@@ -64,6 +64,7 @@ ALIGN = 8
 _U4_MAX = (1 << 32) - 1
 _HEAD_COVERED = 8  # the head's crc covers what comes after it
 _TAIL_CRC = struct.Struct("<II")
+_PADDING = [bytes(count) for count in range(ALIGN)]
 
 
 class Frame(NamedTuple):
@@ -146,8 +147,13 @@ def encode(
         for part in payload:
             crc = crc32c(part, crc)
     frame = Frame(start, position, synced, len(entry), payload_bytes, crc)
-    parts = [leading_copy(frame, entry, log), *payload, trailing_copy(frame, entry, log)]
-    return frame, [b"".join(parts)] if small else parts
+    if not small:
+        return frame, [leading_copy(frame, entry, log), *payload, trailing_copy(frame, entry, log)]
+    # The same bytes as the two copies, in one buffer, with the facts packed once.
+    said = FACTS.pack(VERSION, 0, len(entry), payload_bytes, crc, position, log, synced)
+    body = b"".join((entry, _PADDING[-(payload_bytes + 2 * len(entry)) % ALIGN], said))
+    head = _TAIL_CRC.pack(HEAD_MAGIC, crc32c(entry, crc32c(said)))
+    return frame, [b"".join((head, said, entry, *payload, body, _TAIL_CRC.pack(crc32c(body), TAIL_MAGIC)))]
 
 
 def read_leading(file: File, at: int, size: int, log: int) -> tuple[Frame, bytearray] | None:

@@ -10,8 +10,9 @@
 | SUSPECT                           | an fsync failed: writes may be missing, even without a reboot  |
 | quarantine/                       | copies of bytes that recovery cut; never read again            |
 
-Three threads: one writes commits (the loop itself writes small ones, see `Shortcut`), one syncs, and one does the work
-that no caller waits for (seals, drops, checkpoints).
+Three threads: one writes commits, one syncs, and one does the work that no caller waits for (seals, drops,
+checkpoints). `append_now` and `sync_now` run in the thread of their caller instead: the event loop calls them while
+that is fast (see `Shortcut`), and the embedded log calls them in the threads of its users.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mainstem import limits
@@ -39,8 +39,10 @@ from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObje
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
-SHORTCUT_SLOW_S = 0.001  # a slower write there disables the shortcut …
-SHORTCUT_CLOSED_S = 1.0  # … for this long
+SHORTCUT_SLOW_S = 0.001  # a slower write or sync there closes the shortcut …
+SHORTCUT_CLOSED_FACTOR = 20  # … for this many times as long: the loop is blocked 5 % of the time at most
+SHORTCUT_SYNC_S_MAX = 0.001  # syncs may run on the event loop while they take less on average
+_SYNC_WEIGHT = 1 / 8  # of the newest sync in the average
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
@@ -50,24 +52,32 @@ class Shortcut:
 
     Handing a write to a thread and back costs two switches, about 100 µs: more than a small write into the kernel's
     memory takes. But a kernel short of clean pages makes the writer wait, and that must not be the loop: one slow write
-    closes the shortcut for a while. Ask `open`, then put `with` around the write, which is timed."""
+    closes the shortcut for a while.
+
+    The same holds for the sync of a commit that nothing else waits behind. All syncs are timed, on whatever thread they
+    run, and the loop runs them only while they are fast. At first they are taken to be slow."""
 
     def __init__(self) -> None:
         self._closed_until = 0.0
-        self._began = 0.0
+        self._sync_s = 10 * SHORTCUT_SYNC_S_MAX  # moving average
+        self._syncs_closed_until = 0.0
+
+    def synced(self, seconds: float) -> None:
+        """A sync took so long."""
+        self._sync_s += (seconds - self._sync_s) * _SYNC_WEIGHT
+        if seconds > SHORTCUT_SLOW_S:
+            self._syncs_closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
+
+    @property
+    def open_to_syncs(self) -> bool:
+        return self._sync_s <= SHORTCUT_SYNC_S_MAX and time.perf_counter() >= self._syncs_closed_until
 
     def open(self, size: int) -> bool:
         return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ended = time.perf_counter()
-        if ended - self._began > SHORTCUT_SLOW_S:
-            self._closed_until = ended + SHORTCUT_CLOSED_S
+    def wrote(self, seconds: float) -> None:
+        """A write took so long, which is too long."""
+        self._closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
 
 
 class LocalCommitLog:
@@ -205,19 +215,45 @@ class LocalCommitLog:
 
     def _append_quickly(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None) -> Placement | None:
         """On the event loop, if that is likely to be fast."""
-        size = len(entry) + sum(map(len, slices))
-        if self._write_lane.idle and self._shortcut.open(size) and self._writer.has_room(size):
-            with self._shortcut:
-                return self._writer.append(entry, slices, self._synced, crc)
+        if self.writes_now(len(entry) + sum(map(len, slices))):
+            return self.append_now(entry, slices, crc)
         return None
+
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        return (
+            self._write_lane.idle and (may_block or self._shortcut.open(size)) and self._writer.has_room(size)
+        )
+
+    def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        began = time.perf_counter()
+        try:
+            return self._writer.append(entry, slices, self._synced, crc)
+        finally:
+            seconds = time.perf_counter() - began
+            if seconds > SHORTCUT_SLOW_S:
+                self._shortcut.wrote(seconds)
+
+    def syncs_now(self) -> bool:
+        return (
+            self._sync_lane.idle
+            and self._shortcut.open_to_syncs
+            and not self._syncing.locked()
+            and self._writer.syncs_one_file
+        )
+
+    def sync_now(self, position: int) -> float | None:
+        # Threads that wait for the lock find their commits synced by the one that held it: one sync covers them all.
+        with self._syncing:
+            if position < self._synced:
+                return None
+            return self._sync_written()
 
     def _append_synced(
         self, entry: Buffer, slices: Sequence[Buffer], crc: int | None
     ) -> tuple[Placement, float]:
         placement = self._writer.append(entry, slices, self._synced, crc)
-        began = time.perf_counter()
-        self._sync()
-        return placement, time.perf_counter() - began
+        with self._syncing:
+            return placement, self._sync_written()
 
     async def sync(self) -> int:
         """Make everything written so far durable. Raises ReadOnly, permanently."""
@@ -225,16 +261,24 @@ class LocalCommitLog:
 
     def _sync(self) -> int:
         with self._syncing:
-            # Without a descriptor for the directory nothing was synced yet, so nothing failed: try again.
-            for _ in range(limits.DESCRIPTOR_RETRIES):
-                try:
-                    self._synced = self._writer.sync()
-                    break
-                except NoDescriptors:
-                    time.sleep(limits.DESCRIPTOR_RETRY_S)
-            else:
-                self._synced = self._writer.sync(last=True)
+            self._sync_written()
             return self._synced
+
+    def _sync_written(self) -> float:
+        """Returns the seconds it took. The caller holds `_syncing`."""
+        began = time.perf_counter()
+        # Without a descriptor for the directory nothing was synced yet, so nothing failed: try again.
+        for _ in range(limits.DESCRIPTOR_RETRIES):
+            try:
+                self._synced = self._writer.sync()
+                break
+            except NoDescriptors:
+                time.sleep(limits.DESCRIPTOR_RETRY_S)
+        else:
+            self._synced = self._writer.sync(last=True)
+        seconds = time.perf_counter() - began
+        self._shortcut.synced(seconds)
+        return seconds
 
     async def probe(self, size: int) -> None:
         """Try to take `size` bytes of the disk, and release them. Raises NoSpace, ReadOnly, OSError."""

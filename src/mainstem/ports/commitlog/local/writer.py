@@ -73,11 +73,18 @@ class SegmentWriter:
         """Whether a commit of about `size` bytes fits into the current segment."""
         return self._current is not None and self._current.segment.data_end + 2 * size < self._segment_bytes
 
+    @property
+    def syncs_one_file(self) -> bool:
+        """Whether a sync is one fdatasync: it need not finish an older segment, nor sync the directory."""
+        unsynced = self._unsynced
+        return len(unsynced) == 1 and unsynced[0].named
+
     def append(
         self, entry: Buffer, slices: Sequence[Buffer], synced: int, crc: int | None = None
     ) -> Placement:
         """Write one commit. Raises NoSpace or ReadOnly; then nothing was written."""
-        self.check()
+        if self.failure is not None:
+            self.check()
         current = self._current
         if current is None or current.segment.data_end >= self._segment_bytes:
             current = self.start_segment()
@@ -92,15 +99,16 @@ class SegmentWriter:
             crc=crc,
         )
         try:
-            write_all(current.file, buffers, frame.start)
+            end = write_all(current.file, buffers, frame.start)
         except (MainstemError, OSError) as error:
             self._take_back(current, error)
-        segment.data_end = frame.end
+        payload_start = frame.start + frames.HEAD_BYTES + len(entry)
+        segment.data_end = end
         segment.end += 1
         self.end = segment.end
         if segment.data_end * 2 >= self._segment_bytes and self._next is None and self._prepare_ahead:
             self._next = self._prepare()
-        return Placement(frame.position, segment.number, frame.payload_start)
+        return Placement(frame.position, segment.number, payload_start)
 
     def leave(self, number: int) -> None:
         """Before a segment is dropped: the newest one records the log's end, so make one after it."""

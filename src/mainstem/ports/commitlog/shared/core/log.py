@@ -128,6 +128,18 @@ class SharedLog(Generic[H, S]):
     ) -> tuple[Placement, float | None]:
         return await self.append(entry, slices), None  # what is written is durable
 
+    def writes_now(self, size: int, *, may_block: bool = False) -> bool:
+        return False  # every commit waits for the network
+
+    def append_now(self, entry: Buffer, slices: Sequence[Buffer], crc: int | None = None) -> Placement:
+        raise NotImplementedError("a shared log writes on its event loop")
+
+    def syncs_now(self) -> bool:
+        return False
+
+    def sync_now(self, position: int) -> float | None:
+        return None  # what is written is durable
+
     async def sync(self) -> int:
         """What is written is durable already, and so is what another broker's checkpoint holds."""
         self._check_open()

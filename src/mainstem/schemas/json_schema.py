@@ -1,0 +1,149 @@
+"""JSON Schemas, of the drafts 4 to 2020-12. jsonschema validates; nothing is ever fetched from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+from urllib.parse import urljoin
+
+from jsonschema import exceptions, validators
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from mainstem.errors import MalformedSchema, UndecodablePayload
+from mainstem.schemas.json_compatibility import JsonDocuments, reading_problems
+from mainstem.schemas.patterns import matches
+from mainstem.schemas.schema import (
+    JSON,
+    ParsedSchema,
+    ReferencedSchema,
+)
+
+_DEFAULT_DRAFT = validators.Draft7Validator
+
+
+# Keywords with patterns: jsonschema's own use a backtracking engine, which a payload could keep busy for hours.
+
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[exceptions.ValidationError]:
+    if validator.is_type(value, "string") and not matches(pattern, value):
+        yield exceptions.ValidationError(f"{value[:200]!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: dict[str, Any], value: Any, schema: Any
+) -> Iterator[exceptions.ValidationError]:
+    if validator.is_type(value, "object"):
+        for pattern, inner in patterns.items():
+            for name, one in value.items():
+                if matches(pattern, name):
+                    yield from validator.descend(one, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, allowed: Any, value: Any, schema: Any
+) -> Iterator[exceptions.ValidationError]:
+    if not validator.is_type(value, "object"):
+        return
+    patterns = schema.get("patternProperties", ())
+    for name in value:
+        if name in schema.get("properties", ()) or any(matches(pattern, name) for pattern in patterns):
+            continue
+        if allowed is False:
+            yield exceptions.ValidationError(f"property {name[:200]!r} is not allowed")
+        else:
+            yield from validator.descend(value[name], allowed, path=name)
+
+
+@cache
+def _linear(draft: Any) -> Any:
+    return validators.extend(
+        draft,
+        {
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties,
+        },
+    )
+
+
+class JsonSchema(ParsedSchema):
+    kind = JSON
+
+    def __init__(self, text: str, references: Sequence[ReferencedSchema] = ()) -> None:
+        self._schema = _loaded(text)
+        if not isinstance(self._schema, dict | bool):
+            raise MalformedSchema("Invalid schema: a JSON Schema is an object or a boolean")
+        draft = validators.validator_for(self._schema, default=_DEFAULT_DRAFT)
+        try:
+            draft.check_schema(self._schema)
+        except exceptions.SchemaError as wrong:
+            place = "/".join(map(str, wrong.absolute_path)) or "the top"
+            raise MalformedSchema(f"Invalid schema: at {place}: {wrong.message}") from None
+        resources = {reference.name: _loaded(reference.text) for reference in references}
+        base = self._schema.get("$id", "") if isinstance(self._schema, dict) else ""
+        self._documents = JsonDocuments(
+            self._schema,
+            {
+                **resources,
+                **{urljoin(str(base), name): one for name, one in resources.items()},
+                **{
+                    str(one["$id"]): one
+                    for one in resources.values()
+                    if isinstance(one, dict) and "$id" in one
+                },
+            },
+        )
+        registry: Registry[Any] = Registry().with_resources(
+            (name, Resource.from_contents(one, default_specification=DRAFT7))
+            for name, one in self._documents.others.items()
+        )
+        self._validator = _linear(draft)(self._schema, registry=registry)
+        missing = self._documents.unresolved()
+        if missing is not None:
+            raise MalformedSchema(f"Invalid schema: nothing is known as {missing!r}, which $ref names")
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self._schema, separators=(",", ":"), ensure_ascii=False)
+
+    def normal_text(self) -> str:
+        return json.dumps(self._schema, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+    def differences(self, writer: ParsedSchema) -> list[str]:
+        assert isinstance(writer, JsonSchema)
+        return reading_problems(self._documents, writer._documents)
+
+    def decode(self, payload: bytes) -> Any:
+        try:
+            value = json.loads(payload)
+        except (ValueError, RecursionError) as wrong:
+            raise UndecodablePayload(f"the bytes are not JSON: {wrong}") from None
+        self._check(value)
+        return value
+
+    def encode(self, value: Any) -> bytes:
+        self._check(value)
+        try:
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as wrong:
+            raise UndecodablePayload(f"the value is not JSON: {wrong}") from None
+
+    def _check(self, value: Any) -> None:
+        try:
+            wrong = exceptions.best_match(self._validator.iter_errors(value))
+        except (Unresolvable, RecursionError) as unresolved:
+            raise UndecodablePayload(f"the schema cannot be applied: {unresolved}") from None
+        if wrong is not None:
+            place = ".".join(map(str, wrong.absolute_path))
+            raise UndecodablePayload((f"field {place!r}: " if place else "") + wrong.message[:500])
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as wrong:
+        raise MalformedSchema(f"Invalid schema: the text is not JSON: {wrong}") from None

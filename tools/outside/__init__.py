@@ -1,0 +1,1 @@
+"""Other projects' test suites and programs, run against a server of this checkout (`make test-outside`)."""

@@ -1,0 +1,37 @@
+import java.util.Arrays;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Produced;
+
+/** Counts words of the topic "lines" into the topic "counts", exactly once. Arguments: brokers, state directory. */
+public class WordCount {
+    public static void main(String[] arguments) throws Exception {
+        Properties settings = new Properties();
+        settings.put("application.id", "wordcount");
+        settings.put("bootstrap.servers", arguments[0]);
+        settings.put("state.dir", arguments[1]);
+        settings.put("processing.guarantee", "exactly_once_v2");
+        settings.put("commit.interval.ms", 100);
+        settings.put("statestore.cache.max.bytes", 0);
+        settings.put("default.key.serde", Serdes.StringSerde.class.getName());
+        settings.put("default.value.serde", Serdes.StringSerde.class.getName());
+        settings.put("consumer.session.timeout.ms", 6000);
+        settings.put("consumer.auto.offset.reset", "earliest");
+        StreamsBuilder builder = new StreamsBuilder();
+        KStream<String, String> lines = builder.stream("lines");
+        lines.flatMapValues(line -> Arrays.asList(line.split(" ")))
+            .groupBy((key, word) -> word)
+            .count()
+            .toStream()
+            .mapValues(count -> Long.toString(count))
+            .to("counts", Produced.with(Serdes.String(), Serdes.String()));
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        streams.setUncaughtExceptionHandler(error -> StreamThreadExceptionResponse.REPLACE_THREAD);
+        streams.start();
+        Thread.currentThread().join();
+    }
+}
