@@ -200,6 +200,9 @@ ROUTER_HOPS_MAX = 8  # a copy with a higher hop count is dropped
 ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, compressed …
 ROUTER_COPIES_BYTES_MAX = 16 * MIB  # … and decompressed
 
+# Pulsar door
+PULSAR_CONNECTIONS_MAX = 10_000
+
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536
 TEXT_CONNECTIONS_MAX = 10_000
@@ -320,11 +323,6 @@ SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for it
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
 
-BUCKETS_MAX = 1_000  # of users, at the S3 door
-BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
-BUCKET_KEY_BYTES_MAX = 1024
-OBJECT_VERSIONS_MAX = 1_000  # of one key
-UPLOADS_MAX = 10_000  # multipart uploads under way
 # The schema registry
 SCHEMA_CHARS_MAX = 1_000_000  # of one schema with its references, metadata and rules
 SCHEMAS_CHARS_MAX = 512_000_000  # of all schemas together: they are held in memory
@@ -332,3 +330,9 @@ SCHEMA_SUBJECTS_MAX = 100_000
 SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
 SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
 SCHEMAS_PARSED_KEPT = 1_000
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way

@@ -119,7 +119,7 @@ GOLDEN = {
     "AcquireShare": "9ccc89a2733102a273330405060708090ac3",
     "SettleShare": "97cc8aa2733102a273339293040506930506070506",
     "DeleteShare": "93cc8ba27331920203",
-    "PublishRepack": "95cc8c010292a27333a273349294a2733405060794a27335060708",
+    "PublishRepack": "96cc8c010292a27333a273349294a2733405060794a273350607089294050607089406070809",
     "ForgetRepacked": "92cc8d92a27331a27332",
     "PlanTier": "94cc8f01c402020203",
     "SettleTier": "94cc9001c4020202c3",
@@ -143,6 +143,11 @@ GOLDEN = {
     "AddNamespace": "93ccaaa2733199020304a56673796e630692a27337a2733808090a",
     "AlterNamespace": "93ccaba2733199020304a56673796e630692a27337a2733808090a",
     "RemoveNamespace": "92ccaca27331",
+    "RegisterSchema": (
+        "9bccd201a27332a27333a27334a273359293a27336a273370893a27337a2733809a27337c4020808090a"
+    ),
+    "DeleteSchemaVersions": "95ccd301a27332920304c3",
+    "PutRegistrySettings": "93ccd40193a27332a27333a27334",
     "AddBucket": "92cce694a27331a2733203a27334",
     "AlterBucket": "93cce7a27331a27332",
     "BeginUpload": (
@@ -165,15 +170,16 @@ GOLDEN = {
     "PutUploadPart": "93cceca273319602a2733304a2733506a27337",
     "RemoveBucket": "92cce8a27331",
     "FinishCompaction": "93cc8e019294020304059403040506",
-    "RegisterSchema": (
-        "9bccd201a27332a27333a27334a273359293a27336a273370893a27337a2733809a27337c4020808090a"
-    ),
-    "DeleteSchemaVersions": "95ccd301a27332920304c3",
-    "PutRegistrySettings": "93ccd40193a27332a27333a27334",
+    "AckRecords": "95ccf101a273320392920405920506",
+    "AddSubscription": "95ccf001a27332039292a27334a2733592a27335a27336",
+    "MoveSubscription": "94ccf201a2733203",
+    "RemoveSubscription": "93ccf301a27332",
+    "RegisterTopicSchema": "93ccf60194a2733203c40204049292a27335a2733692a27336a27337",
+    "RemoveTopicSchemas": "92ccf701",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000036f84bcb8ec1e8aa5d05c14c35f10151cddaf3b427c95d35"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000002f41c956f5e61a51ada941e81bf94286c77b540f5f38fe81"
 
 
 def test_every_command_has_golden_bytes() -> None:

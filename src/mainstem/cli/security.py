@@ -205,9 +205,9 @@ def add_rule(
 ) -> None:
     """Let PRINCIPAL (User:name) perform OPERATION on the RESOURCE called NAME, or on all of that type.
 
-    RESOURCE is topic, group, cluster, transactional_id, queue, router, table, namespace, subject or bucket.
-    OPERATION is read,
-    write, create, delete, alter, describe, describe_configs, alter_configs, cluster_action, idempotent_write or all.
+    RESOURCE is topic, group, cluster, transactional_id, queue, router, table, namespace, subject or bucket. OPERATION
+    is read, write, create, delete, alter, describe, describe_configs, alter_configs, cluster_action, idempotent_write
+    or all.
     """
     from mainstem.api.security import RuleBody
 

@@ -17,8 +17,7 @@ from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
 FOLDER = "tables"  # keys of all tables' own objects start with it
-
-S3_PREFIX = "s3://tables/"  # of locations at the S3 door, in front of keys of the own store
+S3_PREFIX = "s3://tables/"  # of locations in the server's own store at the S3 door, in front of keys
 
 _LOCAL = re.compile(r"^file:/+")
 _S3 = re.compile(r"^s3[an]://")
@@ -42,19 +41,24 @@ class Locations:
 
     def find(self, location: str) -> tuple[ObjectStore, str]:
         """The store and the key of an object that a table of the catalog names."""
-        if not location.startswith(f"{self.store_url}/"):
+        if not self._own(location):
             place = _canonical(location)
             for each in self._allowed:
                 if place.startswith(f"{each.prefix}/"):
                     return each.store, place.removeprefix(f"{each.prefix}/")
-            if place.startswith(S3_PREFIX):
-                return self._store, place.removeprefix(S3_PREFIX)
-        return self._store, location.removeprefix(f"{self.store_url}/")
+        return self._store, self.key_of(location)
+
+    def key_of(self, location: str) -> str:
+        """The key of an object in the server's own store; another location as it is."""
+        own = f"{self.store_url}/"
+        return location.removeprefix(own if location.startswith(own) else S3_PREFIX)
+
+    def _own(self, location: str) -> bool:
+        return location.startswith((f"{self.store_url}/", S3_PREFIX))
 
     def holds(self, location: str) -> bool:
         """Whether the server can reach a location: it is in its own store or below an allowed prefix."""
-        own = (f"{self.store_url}/", S3_PREFIX)
-        return location.startswith(own) or self.find(location)[0] is not self._store
+        return self._own(location) or self.find(location)[0] is not self._store
 
     def checked(self, location: object) -> str:
         """A location that a client names, without a slash at the end. Raises InvalidInput unless tables may be there:

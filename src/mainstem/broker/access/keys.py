@@ -49,22 +49,14 @@ _ADMINISTERS = (_O.CREATE, _O.ALTER, _O.ALTER_CONFIGS)
 # What each scope allows on the names that the prefixes cover.
 _ON_NAMES: dict[Scope, dict[ResourceType, tuple[Operation, ...]]] = {
     Scope.READ: dict.fromkeys(
-        (
-            _R.TOPIC,
-            _R.GROUP,
-            _R.ROUTER,
-            _R.TABLE,
-            _R.TRANSACTIONAL_ID,
-            _R.NAMESPACE,
-            _R.SUBJECT,
-            _R.BUCKET,
-        ),
+        (_R.TOPIC, _R.GROUP, _R.ROUTER, _R.TABLE, _R.TRANSACTIONAL_ID, _R.NAMESPACE, _R.SUBJECT, _R.BUCKET),
         _READS,
     ),
     Scope.WRITE: {
         _R.TOPIC: (_O.WRITE, _O.CREATE),  # a write creates its topic
         _R.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
-        **dict.fromkeys((_R.SUBJECT, _R.BUCKET), (_O.WRITE,)),
+        _R.SUBJECT: (_O.WRITE,),
+        _R.BUCKET: (_O.WRITE,),
     },
     Scope.DELETE: dict.fromkeys((_R.TOPIC, _R.ROUTER, _R.SUBJECT, _R.BUCKET), (_O.DELETE,)),
     Scope.ADMIN: {

@@ -14,6 +14,7 @@ from mainstem.api.access import CLUSTER_NAME
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.s3_credentials import SessionScope
 from mainstem.broker.broker import Broker
+from mainstem.broker.streams import ClientTurns
 from mainstem.doors.budget import Budget, Pool, holder_of
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.origins import OriginPolicy
@@ -143,12 +144,12 @@ class S3App:
         return self._budget
 
     @property
-    def authenticates(self) -> bool:
-        return self._broker.access.restricted and not self._insecure
+    def turns(self) -> ClientTurns:
+        return self._broker.streams.turns
 
     @property
-    def turns(self) -> Any:
-        return self._broker.streams.turns
+    def authenticates(self) -> bool:
+        return self._broker.access.restricted and not self._insecure
 
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from mainstem.broker.streams import ClientTurns
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.transport.namespaces import current, plain
 
@@ -55,7 +56,7 @@ class ConnectionApp(Protocol):
     def budget(self) -> Budget: ...
 
     @property
-    def turns(self) -> Any: ...
+    def turns(self) -> ClientTurns: ...
 
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
