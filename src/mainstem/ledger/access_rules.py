@@ -14,7 +14,7 @@ from mainstem.ledger.section import Command, Moment, Section, applies
 ACCESS_RULES_MAX = 100_000
 ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
 
-_RESOURCE_TYPES = (*range(2, 7), *range(101, 106))
+_RESOURCE_TYPES = (*range(2, 7), *range(101, 107))
 _PATTERN_TYPES = (3, 4)
 _OPERATIONS = range(2, 15)
 _PERMISSIONS = (2, 3)

@@ -19,7 +19,8 @@ from mainstem.errors import InvalidInput
 from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.tables.avro_locations import MAGIC, with_locations
-from mainstem.tables.catalog import FOLDER, S3_PREFIX, TOPIC_SUFFIX, Catalog
+from mainstem.tables.catalog import TOPIC_SUFFIX, Catalog
+from mainstem.tables.locations import FOLDER, S3_PREFIX
 
 BUCKET = "tables"
 PREFIX = S3_PREFIX

@@ -317,7 +317,12 @@ class S3Exchange:
         holder = holder_of(principal, host)
         app.enter(holder)
         self._holder = holder
-        self.body = S3Body(self._receive, self.headers, signatures, signatures is not None)
+        about_body = self.headers
+        if scope["method"] == "POST":  # which may declare the checksum of an object
+            about_body = {
+                name: value for name, value in about_body.items() if not name.startswith("x-amz-checksum-")
+            }
+        self.body = S3Body(self._receive, about_body, signatures, signatures is not None)
         request = S3Request(app.broker, scope, self.headers, query, principal, session, self.body)
         if scope["method"] in ("PUT", "POST"):
             await app.budget.received.reserve(holder, 2 * STEP_BYTES)

@@ -129,7 +129,7 @@ def _part_range(version: ObjectVersion, number: str) -> tuple[int, int]:
         raise invalid_argument("partNumber must be 1 to 10000")
     index = int(number) - 1
     if index >= len(version.blobs) and not (index == 0 and not version.blobs):
-        raise S3Error(416, "InvalidPartNumber", "the object has fewer parts")
+        raise S3Error(400, "InvalidPart", "the object has fewer parts")
     sizes = [size for _, size in version.blobs] or [version.size]
     return sum(sizes[:index]), sizes[index]
 
@@ -138,7 +138,7 @@ def _attributes(request: S3Request, version: ObjectVersion) -> S3Response:
     wanted = {one.strip() for one in request.headers.get("x-amz-object-attributes", "").split(",")}
     algorithm, _, value = version.checksum.partition("=")
     checksum = Element("Checksum", Element(f"Checksum{algorithm}", value)) if value else None
-    parts = Element("ObjectParts", Element("TotalPartsCount", len(version.blobs)))
+    parts = Element("ObjectParts", Element("PartsCount", len(version.blobs)))
     rows = {
         "ETag": Element("ETag", version.etag),
         "Checksum": checksum,
@@ -150,6 +150,8 @@ def _attributes(request: S3Request, version: ObjectVersion) -> S3Response:
         raise invalid_argument("x-amz-object-attributes names none of the attributes")
     content = [element for name, element in rows.items() if name in wanted]
     headers = [("content-type", "application/xml"), ("last-modified", http_time(version.modified_ms))]
+    if version.id != "null":
+        headers.append(("x-amz-version-id", version.id))
     return S3Response(200, document(Element("GetObjectAttributesResponse", *content)), headers)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
+import struct
+import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -130,12 +133,22 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 
 async def _writable(socket: int) -> None:
+    """Wait until there is room again. Raises ReaderStalled if the client reads next to nothing meanwhile."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_writer(socket, _resolve, ready)
+    unread = _unread_bytes(socket)
     try:
-        await asyncio.wait_for(ready, limits.HTTP_STALL_S)
-    except TimeoutError:
-        raise ReaderStalled from None
+        while not (await asyncio.wait((ready,), timeout=limits.HTTP_STALL_S))[0]:
+            left = _unread_bytes(socket)
+            if unread - left < limits.HTTP_STALL_BYTES_MIN:
+                raise ReaderStalled
+            unread = left  # room opens in large steps: a slow reader makes progress before that
     finally:
         loop.remove_writer(socket)
+
+
+def _unread_bytes(socket: int) -> int:
+    """Bytes in the socket that the other side has not acknowledged."""
+    count: int = struct.unpack("i", fcntl.ioctl(socket, termios.TIOCOUTQ, bytes(4)))[0]
+    return count

@@ -10,11 +10,12 @@ from mainstem.api.access import Operation
 from mainstem.broker.buckets.service import MultipartUpload, UploadPart
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
 from mainstem.doors.s3.bodies import ALGORITHMS, JOINABLE, OBJECT_BYTES_MAX, new_hash
-from mainstem.doors.s3.conditions import asked_range, write_condition
+from mainstem.doors.s3.conditions import asked_range, unsatisfiable, write_condition
 from mainstem.doors.s3.errors import S3Error, invalid_argument, malformed_xml
 from mainstem.doors.s3.messages import Element, child_text, document, iso_time, owner, parsed, url_encoded
 from mainstem.doors.s3.object_operations import SourceObject, kept_of, require_write
 from mainstem.doors.s3.requests import S3Request, S3Response
+from mainstem.errors import ObjectNotFound, UploadNotFound
 from mainstem.records.crc64 import joined_crc
 
 PART_BYTES_MIN = 5 * 1024 * 1024  # of every part but the last
@@ -77,8 +78,10 @@ async def _copy_part(request: S3Request, upload: MultipartUpload, number: int) -
     if asked is not None:
         found = asked_range(asked, length)
         end = asked.rpartition("-")[2]
-        if found is None or not end.isdigit() or int(end) >= length:
-            raise invalid_argument("x-amz-copy-source-range must be bytes=FIRST-LAST, within the object")
+        if found is None or not end.isdigit():
+            raise invalid_argument("x-amz-copy-source-range must be bytes=FIRST-LAST")
+        if int(end) >= length:
+            raise unsatisfiable(length)
         start, length = found
     if length > OBJECT_BYTES_MAX:
         raise S3Error(400, "InvalidRequest", "a part has up to 5 GiB")
@@ -97,15 +100,20 @@ async def _copy_part(request: S3Request, upload: MultipartUpload, number: int) -
 
 
 async def complete_upload(request: S3Request) -> S3Response:
-    upload = _upload(request)
+    require_write(request)
     condition = write_condition(request.headers)
     asked = parsed(await request.body.read(COMPLETE_BODY_BYTES_MAX), "CompleteMultipartUpload")
-    chosen = _chosen(
-        upload, [(child_text(one, "PartNumber"), child_text(one, "ETag")) for one in asked.findall("Part")]
-    )
-    digests = b"".join(bytes.fromhex(part.etag) for part in chosen)
-    etag = f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(chosen)}"
+    listed = [(child_text(one, "PartNumber"), child_text(one, "ETag")) for one in asked.findall("Part")]
+    try:
+        upload = _upload(request)
+    except UploadNotFound:
+        return _completed(request, listed)
+    chosen = _chosen(upload, listed)
+    etag = _joint_etag([part.etag for part in chosen])
     checksum = _composite(upload, chosen)
+    given = request.headers.get(f"x-amz-checksum-{checksum.partition('=')[0].lower()}")
+    if given is not None and given.partition("-")[0] != checksum.partition("=")[2].partition("-")[0]:
+        raise S3Error(400, "BadDigest", "the object does not have the checksum that the request declares")
     headers = [("content-type", "application/xml")]
     if upload.bucket == TABLES:
         await request.broker.table_files.put(upload.key, request.broker.buckets.part_chunks(chosen))
@@ -116,16 +124,42 @@ async def complete_upload(request: S3Request) -> S3Response:
         )
         if version.id != "null":
             headers.append(("x-amz-version-id", version.id))
+    return S3Response(200, _result(request, etag, checksum), headers)
+
+
+def _completed(request: S3Request, listed: list[tuple[str, str]]) -> S3Response:
+    """The answer to a client that repeats its request, because it did not get the first answer."""
+    id = request.query.get("uploadId", "")
+    if request.bucket == TABLES or not listed:
+        raise UploadNotFound(id)
+    try:
+        etag = _joint_etag([etag.strip('"') for _, etag in listed])
+        version = request.broker.buckets.version(request.bucket, request.key)
+    except (ValueError, ObjectNotFound):
+        raise UploadNotFound(id) from None
+    if version.etag != etag:
+        raise UploadNotFound(id)
+    return S3Response(200, _result(request, etag, version.checksum), [("content-type", "application/xml")])
+
+
+def _joint_etag(etags: list[str]) -> str:
+    digests = b"".join(bytes.fromhex(etag) for etag in etags)
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def _result(request: S3Request, etag: str, checksum: str) -> bytes:
     algorithm, _, value = checksum.partition("=")
-    result = Element(
-        "CompleteMultipartUploadResult",
-        Element("Location", f"/{upload.bucket}/{upload.key}"),
-        Element("Bucket", upload.bucket),
-        Element("Key", upload.key),
-        Element("ETag", f'"{etag}"'),
-        Element(f"Checksum{algorithm}", value) if value else None,
+    return document(
+        Element(
+            "CompleteMultipartUploadResult",
+            Element("Location", f"/{request.bucket}/{request.key}"),
+            Element("Bucket", request.bucket),
+            Element("Key", request.key),
+            Element("ETag", f'"{etag}"'),
+            Element(f"Checksum{algorithm}", value) if value else None,
+            Element("ChecksumType", COMPOSITE if "-" in value else FULL_OBJECT) if value else None,
+        )
     )
-    return S3Response(200, document(result), headers)
 
 
 def _chosen(upload: MultipartUpload, asked: list[tuple[str, str]]) -> list[UploadPart]:
