@@ -186,6 +186,8 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     if request.consumer_id in connection.consumers:
         _succeed(connection, request)
         return
+    if not 0 <= request.subType < len(SubscriptionType):
+        raise PulsarRefusal(ServerError.NOT_ALLOWED, f"unknown type of subscription {request.subType}")
     name, topic = await context.lookup.open(request.topic, caller, create=request.force_topic_creation)
     caller.check(Operation.READ, topic.name)
     if request.durable:
