@@ -63,7 +63,7 @@ async def lookup_topic(connection: PulsarConnection, request: Any) -> None:
     caller.check(Operation.DESCRIBE, name.name)
     if request.advertised_listener_name:
         raise PulsarRefusal(
-            ServerError.METADATA, f"the broker has no listener named {request.advertised_listener_name!r}"
+            ServerError.NOT_ALLOWED, f"the broker has no listener named {request.advertised_listener_name!r}"
         )
     url = lookup.broker_url(name.name)
     connection.write(
