@@ -48,12 +48,17 @@ def _listener_or_off(text: str) -> Address | None:
     return None if text == "off" else parse_listener(text)
 
 
+def _address_or_off(text: str) -> Address | None:
+    return None if text == "off" else Address.parse(text)
+
+
 def _listeners_or_off(text: str) -> tuple[Address, ...]:
     return () if text == "off" else parse_listeners(text)
 
 
 _PATH = ValueKind("PATH", values.path)
 _LISTENER = ValueKind("HOST:PORT[,namespace=NS]|off", _listener_or_off, absent="off")
+_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
 _LISTENERS = ValueKind("HOST:PORT[,namespace=NS];…|off", _listeners_or_off, absent="off")
 _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
@@ -70,6 +75,7 @@ _TEXT_VALUE = ValueKind("TEXT", str)
 _HTTP = Address("127.0.0.1", 4000)
 _TEXT = Address("127.0.0.1", 9091)
 _KAFKA = Address("127.0.0.1", 9092)
+_S3 = Address("127.0.0.1", 4001)
 _PULSAR = Address("127.0.0.1", 6650)
 
 
@@ -85,6 +91,12 @@ class Config:
         _LISTENERS,
         "Addresses of the Kafka door (port 0: any free port), one for each namespace that has its own.",
     ] = (_KAFKA,)
+    s3: Annotated[Address | None, _ADDRESS, "Address of the S3 door (port 0: any free port)."] = _S3
+    s3_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Address that S3 clients use for this broker; none: the port of the door at the host that they call it by.",
+    ] = None
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
@@ -333,6 +345,11 @@ class Config:
         bool,
         _FLAG,
         "Let anonymous clients do everything at the text door, although access is restricted.",
+    ] = False
+    insecure_s3: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the S3 door, although access is restricted.",
     ] = False
     insecure_pulsar: Annotated[
         bool,

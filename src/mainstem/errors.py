@@ -19,9 +19,11 @@
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
     │   ├── NamespaceNotFound, TableNotFound, ViewNotFound, SubscriptionNotFound
+    │   ├── BucketNotFound, ObjectNotFound, UploadNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
     │   ├── TopicExists, NamespaceExists, TableExists
+    │   ├── BucketExists, BucketNotEmpty, PreconditionFailed: of buckets and the objects in them
     │   ├── TopicFull               the topic is at its cap and rejects new records
     │   ├── TopicNotEmpty, NamespaceNotEmpty: what a caller deletes has contents
     │   ├── TopicIncompatible, TableIncompatible: it exists and cannot change as requested
@@ -43,6 +45,7 @@
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
     │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
+    │   ├── MembershipLost          a consumer was silent for too long, and must join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
     │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
     │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
@@ -399,6 +402,10 @@ class UnknownMember(GroupRefused):
         super().__init__(f"group {group!r} has no member {member!r}: join it again")
 
 
+class MembershipLost(GroupRefused):
+    """The group removed this consumer, which was silent for too long. Its partitions went to others."""
+
+
 class IllegalGeneration(GroupRefused):
     def __init__(self, group: str, given: int, current: int) -> None:
         super().__init__(f"group {group!r} is at generation {current}, not {given}: join it again")
@@ -514,6 +521,40 @@ class DataLost(MainstemError):
             f"{offsets} of topic {topic!r}, partition {partition}, are gone ({reason}). Set the option "
             "failOnDataLoss to false to continue without them"
         )
+
+
+class BucketNotFound(NotFound):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"no bucket named {bucket[:64]!r}: create it first, or check the spelling")
+        self.bucket = bucket
+
+
+class ObjectNotFound(NotFound):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the bucket has no object {key[:200]!r}")
+        self.key = key
+
+
+class UploadNotFound(NotFound):
+    def __init__(self, upload: str) -> None:
+        super().__init__(f"no multipart upload {upload[:64]!r}: it was completed or aborted")
+        self.upload = upload
+
+
+class BucketExists(Rejected):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"bucket {bucket[:64]!r} already exists")
+        self.bucket = bucket
+
+
+class BucketNotEmpty(Rejected):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"bucket {bucket[:64]!r} has objects or uploads: delete them first")
+        self.bucket = bucket
+
+
+class PreconditionFailed(Rejected):
+    """The object is not in the state that a conditional request requires."""
 
 
 class Unavailable(MainstemError):

@@ -330,3 +330,9 @@ SCHEMA_SUBJECTS_MAX = 100_000
 SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
 SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
 SCHEMAS_PARSED_KEPT = 1_000
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way

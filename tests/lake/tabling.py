@@ -92,7 +92,13 @@ class Tabling:
     # Readers
 
     def catalog(self) -> Catalog:
-        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg")
+        """The catalog for a reader of local files."""
+        local = {"header.X-Iceberg-Access-Delegation": "none"}
+        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg", **local)
+
+    def remote_catalog(self, **properties: str) -> Catalog:
+        """The catalog for a reader on another machine: without any option of its own."""
+        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg", **properties)
 
     def table(self, name: str) -> Table:
         return self.catalog().load_table(f"default.{name}")

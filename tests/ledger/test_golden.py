@@ -120,7 +120,6 @@ GOLDEN = {
     "SettleShare": "97cc8aa2733102a273339293040506930506070506",
     "DeleteShare": "93cc8ba27331920203",
     "PublishRepack": "96cc8c010292a27333a273349294a2733405060794a273350607089294050607089406070809",
-    "FinishCompaction": "93cc8e019294020304059403040506",
     "ForgetRepacked": "92cc8d92a27331a27332",
     "PlanTier": "94cc8f01c402020203",
     "SettleTier": "94cc9001c4020202c3",
@@ -149,16 +148,38 @@ GOLDEN = {
     ),
     "DeleteSchemaVersions": "95ccd301a27332920304c3",
     "PutRegistrySettings": "93ccd40193a27332a27333a27334",
-    "AckRecords": "95cce701a273320392920405920506",
-    "AddSubscription": "95cce601a27332039292a27334a2733592a27335a27336",
-    "MoveSubscription": "94cce801a2733203",
-    "RemoveSubscription": "93cce901a27332",
-    "RegisterTopicSchema": "93ccec0194a2733203c40204049292a27335a2733692a27336a27337",
-    "RemoveTopicSchemas": "92cced01",
+    "AddBucket": "92cce694a27331a2733203a27334",
+    "AlterBucket": "93cce7a27331a27332",
+    "BeginUpload": (
+        "92cceb98a27331a27332a2733304a273359292a27336a2733792a27337a27338a27337929608a273390aa37331"
+        "310ca37331339609a37331300ba37331320da3733134"
+    ),
+    "CompleteUpload": (
+        "95cceda2733192020398a273330405a273369292a273370892a27338099292a27338a2733992a27339a3733130"
+        "a27339c393c3a27335a27336"
+    ),
+    "DeleteObject": (
+        "96cceaa27331a27332a2733398a273340506a273379292a273380992a273390a9292a27339a373313092a37331"
+        "30a3733131a3733130c393c3a27336a27337"
+    ),
+    "EndUpload": "92cceea27331",
+    "PutObject": (
+        "95cce9a27331a2733298a273330405a273369292a273370892a27338099292a27338a2733992a27339a3733130"
+        "a27339c393c3a27335a27336"
+    ),
+    "PutUploadPart": "93cceca273319602a2733304a2733506a27337",
+    "RemoveBucket": "92cce8a27331",
+    "FinishCompaction": "93cc8e019294020304059403040506",
+    "AckRecords": "95ccf101a273320392920405920506",
+    "AddSubscription": "95ccf001a27332039292a27334a2733592a27335a27336",
+    "MoveSubscription": "94ccf201a2733203",
+    "RemoveSubscription": "93ccf301a27332",
+    "RegisterTopicSchema": "93ccf60194a2733203c40204049292a27335a2733692a27336a27337",
+    "RemoveTopicSchemas": "92ccf701",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000092ae69d1080570feac4568949786d58e216045c36ac63c0e"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000002f41c956f5e61a51ada941e81bf94286c77b540f5f38fe81"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -91,6 +91,20 @@ class TransactionBody(msgspec.Struct, frozen=True, rename="kebab"):
     table_changes: list[CommitBody]
 
 
+class SignBody(msgspec.Struct, frozen=True):
+    """A request to the S3 door that the server signs for a client."""
+
+    uri: str
+    method: str
+    region: str = ""
+    headers: dict[str, list[str]] = {}
+
+
+class SignedRequest(msgspec.Struct, frozen=True):
+    uri: str
+    headers: dict[str, list[str]]
+
+
 class TableLoaded(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     """`metadata-location` is absent for a table that is only staged."""
 

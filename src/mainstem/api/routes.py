@@ -129,6 +129,7 @@ class Route(Generic[T]):
     events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
     probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
     public: bool = False  # a page that a browser opens before its user can give a key
+    variants: tuple[type[Any], ...] = ()  # other shapes of the response
     cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
 
     @property
@@ -172,7 +173,7 @@ def quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-_PARTITION = Query("partition", "integer", "0 unless given.")
+_PARTITION = Query("partition", "integer", "All partitions unless given.")
 _PAGE = (
     Query("page_size", "integer", "1 to 1000, 100 unless given."),
     Query("cursor", "string", "next_cursor of the page before."),
@@ -224,7 +225,7 @@ POST_RECORDS = Route(
     _CREATED_OR_DONE,
     query=(
         Query("return_seqs", "boolean", "List every sequence number; true unless given."),
-        _PARTITION,
+        Query("partition", "integer", "By key unless given, as Kafka's clients choose it."),
     ),
 )
 POST_DIFF = Route(
@@ -235,6 +236,7 @@ POST_DIFF = Route(
     Body.OPTIONAL,
     records.DiffBody,
     query=(_PARTITION,),
+    variants=(records.PartitionedDiffResult,),
 )
 POST_DELETE = Route(
     "POST",
@@ -421,6 +423,20 @@ DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
 )
+JOIN_GROUP = Route(
+    "POST", "/v0/groups/{group}/join", groups.GroupMembership, Scope.READ, Body.JSON, groups.JoinBody
+)
+HEARTBEAT_GROUP = Route(
+    "POST",
+    "/v0/groups/{group}/heartbeat",
+    groups.GroupMembership,
+    Scope.READ,
+    Body.JSON,
+    groups.HeartbeatBody,
+)
+LEAVE_GROUP = Route(
+    "POST", "/v0/groups/{group}/leave", groups.GroupLeft, Scope.READ, Body.JSON, groups.LeaveBody
+)
 
 # Rates
 
@@ -489,6 +505,14 @@ POST_REQUEUE = Route(
     Scope.WRITE | Scope.DELETE,
     Body.JSON,
     queues.RequeueBody,
+)
+COMMIT_TRANSACTION = Route(
+    "POST",
+    "/v0/transaction",
+    groups.TransactionCommitted,
+    Scope.WRITE,
+    Body.JSON,
+    groups.AtomicWriteBody,
 )
 LIST_TRANSACTIONS = Route("GET", "/v0/transactions", groups.TransactionList, Scope.READ)
 ABORT_TRANSACTION = Route(
@@ -565,6 +589,9 @@ _DONE = (204,)
 
 POST_OAUTH_TOKEN = Route(
     "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
+)
+SIGN_S3_REQUEST = Route(
+    "POST", "/iceberg/v1/aws/s3/sign", catalog.SignedRequest, Scope.READ, Body.JSON, catalog.SignBody
 )
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
@@ -653,6 +680,13 @@ DELETE_NAMESPACE = Route(
 
 _READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
 
+ISSUE_S3_CREDENTIALS = Route(
+    "POST",
+    "/v0/s3/credentials",
+    security.S3CredentialsIssued,
+    body=Body.OPTIONAL,
+    request=security.S3CredentialsBody,
+)
 LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
 CREATE_KEY = Route(
     "POST",

@@ -19,6 +19,8 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.buckets.service import BucketService
+from mainstem.broker.buckets.table_files import TableFiles
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -45,6 +47,7 @@ from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.atomic_writes import AtomicWrites
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
@@ -63,6 +66,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
@@ -167,6 +171,7 @@ class Broker:
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
+        self.atomic_writes = AtomicWrites(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock, self.streams, self.decoding)
         self.deletes = DeleteService(log, clock, self.streams)
         self.queues = QueueService(log, clock, random, self.streams, self._topics)
@@ -184,6 +189,11 @@ class Broker:
         self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.buckets = BucketService(log, self.objects, clock, random)
+        self.table_files = TableFiles(
+            log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
+        )
+        self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -242,7 +252,13 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
+        return (
+            self.retention.rounds,
+            self.transactions.rounds,
+            self.sinks.rounds,
+            self._lake_rounds,
+            self._bucket_rounds,
+        )
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""

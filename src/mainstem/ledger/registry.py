@@ -10,6 +10,7 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
+from mainstem.ledger.buckets import Buckets
 from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
@@ -74,6 +75,7 @@ class Sections:
     reports: Reports
     api_keys: ApiKeys
     schemas: Schemas
+    buckets: Buckets
     subscriptions: Subscriptions
     topic_schemas: TopicSchemas
 

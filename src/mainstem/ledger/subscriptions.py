@@ -37,7 +37,7 @@ Properties = tuple[tuple[str, str], ...]
 Live = Callable[[int], int]  # the first offset that holds a record, from an offset on
 
 
-class AddSubscription(Command, frozen=True, tag=230):
+class AddSubscription(Command, frozen=True, tag=240):
     """Create a subscription whose records below `mark` are acknowledged. An existing one stays as it is."""
 
     stream: int
@@ -46,7 +46,7 @@ class AddSubscription(Command, frozen=True, tag=230):
     properties: Properties = ()
 
 
-class AckRecords(Command, frozen=True, tag=231):
+class AckRecords(Command, frozen=True, tag=241):
     """Acknowledge every record below `mark`, and the records of the ranges."""
 
     stream: int
@@ -55,7 +55,7 @@ class AckRecords(Command, frozen=True, tag=231):
     ranges: tuple[Range, ...] = ()
 
 
-class MoveSubscription(Command, frozen=True, tag=232):
+class MoveSubscription(Command, frozen=True, tag=242):
     """Forget what was acknowledged: the records below `mark` are, the others are not."""
 
     stream: int
@@ -63,7 +63,7 @@ class MoveSubscription(Command, frozen=True, tag=232):
     mark: int
 
 
-class RemoveSubscription(Command, frozen=True, tag=233):
+class RemoveSubscription(Command, frozen=True, tag=243):
     stream: int
     name: str
 

@@ -24,14 +24,14 @@ class TopicSchema(msgspec.Struct, frozen=True, array_like=True):
     properties: tuple[tuple[str, str], ...] = ()
 
 
-class RegisterTopicSchema(Command, frozen=True, tag=236):
+class RegisterTopicSchema(Command, frozen=True, tag=246):
     """Add a version, unless the topic has this schema. `stream` is the first partition of the topic."""
 
     stream: int
     schema: TopicSchema
 
 
-class RemoveTopicSchemas(Command, frozen=True, tag=237):
+class RemoveTopicSchemas(Command, frozen=True, tag=247):
     """Remove every version."""
 
     stream: int

@@ -50,13 +50,14 @@ from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.tables import table_metadata, view_metadata
-from mainstem.tables.locations import FOLDER, Locations
+from mainstem.tables.locations import FOLDER, S3_PREFIX, Locations
 from mainstem.tables.table_metadata import Changed, TableUpdates
 
 __all__ = [
     "DEFAULT_NAMESPACE",
     "FOLDER",
     "LEVELS",
+    "S3_PREFIX",
     "TOPIC_SUFFIX",
     "Catalog",
     "LoadedTable",
@@ -502,7 +503,7 @@ class Catalog:
         return deleted
 
     def key_of(self, location: str) -> str:
-        return location.removeprefix(f"{self.store_url}/")
+        return self._locations.key_of(location)
 
     def location_of(self, namespace: str) -> str:
         """Where tables of a namespace are, unless a client or the namespace names another place."""

@@ -17,6 +17,7 @@ from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 
 FOLDER = "tables"  # keys of all tables' own objects start with it
+S3_PREFIX = "s3://tables/"  # of locations in the server's own store at the S3 door, in front of keys
 
 _LOCAL = re.compile(r"^file:/+")
 _S3 = re.compile(r"^s3[an]://")
@@ -40,16 +41,24 @@ class Locations:
 
     def find(self, location: str) -> tuple[ObjectStore, str]:
         """The store and the key of an object that a table of the catalog names."""
-        if not location.startswith(f"{self.store_url}/"):
+        if not self._own(location):
             place = _canonical(location)
             for each in self._allowed:
                 if place.startswith(f"{each.prefix}/"):
                     return each.store, place.removeprefix(f"{each.prefix}/")
-        return self._store, location.removeprefix(f"{self.store_url}/")
+        return self._store, self.key_of(location)
+
+    def key_of(self, location: str) -> str:
+        """The key of an object in the server's own store; another location as it is."""
+        own = f"{self.store_url}/"
+        return location.removeprefix(own if location.startswith(own) else S3_PREFIX)
+
+    def _own(self, location: str) -> bool:
+        return location.startswith((f"{self.store_url}/", S3_PREFIX))
 
     def holds(self, location: str) -> bool:
         """Whether the server can reach a location: it is in its own store or below an allowed prefix."""
-        return location.startswith(f"{self.store_url}/") or self.find(location)[0] is not self._store
+        return self._own(location) or self.find(location)[0] is not self._store
 
     def checked(self, location: object) -> str:
         """A location that a client names, without a slash at the end. Raises InvalidInput unless tables may be there:
@@ -62,7 +71,7 @@ class Locations:
         store, key = self.find(location)
         own = f"{self.store_url}/{FOLDER}/"
         parts = key.split("/")
-        inside = location.startswith(own) or store is not self._store
+        inside = location.startswith((own, f"{S3_PREFIX}{FOLDER}/")) or store is not self._store
         if not inside or any(not part or part.startswith(".") for part in parts):
             places = ", ".join([own, *(f"{each.prefix}/" for each in self._allowed)])
             raise InvalidInput(f"location {location[:512]!r} is not below {places}, where tables may be")

@@ -14,7 +14,7 @@ from mainstem.api import routes
 from mainstem.api.base import ErrorEvent
 from mainstem.api.queues import JobDelivery
 from mainstem.api.records import CommandHead, DiffResult, RecordBody, WriteBody, WriteResult
-from mainstem.api.routes import CATALOG, JSON, ROUTES, Body, Route, structs_in
+from mainstem.api.routes import CATALOG, JSON, REGISTRY_JSON, ROUTES, Body, Route, structs_in
 from mainstem.api.topics import TopicConfigBody, TopicConfigResponse
 from mainstem.client.request_bodies import JsonBody, NewRecord
 from mainstem.client.topics import TopicOptions
@@ -47,6 +47,7 @@ _VERSION = {
     "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
     "default-namespace": ["n"],
 }
+_SCHEMA_TEXTS = {routes.GET_SCHEMA_TEXT, routes.GET_VERSION_TEXT}  # whose body may be .proto text
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -59,7 +60,8 @@ def test_every_route_has_a_handler_and_no_two_are_the_same() -> None:
     assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
     for route in ROUTES:
         assert (route.request is None) or route.body is not Body.NONE, route.path
-        assert (route.response is None) == (JSON not in route.media or route.statuses == (204,)), route.path
+        described = {JSON, REGISTRY_JSON} & {*route.media} and route not in _SCHEMA_TEXTS
+        assert (route.response is None) == (not described or route.statuses == (204,)), route.path
 
 
 def test_a_path_is_filled_in_with_quoted_names() -> None:
@@ -93,7 +95,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
         url = route.url(*names) + query
         response = await api.client.request(route.method, url, **content, **more)
         assert response.status_code in route.statuses, (route.path, response.text)
-        return response.json() if response.headers.get("content-type") == JSON else None
+        return response.json() if response.headers.get("content-type") in (JSON, REGISTRY_JSON) else None
 
     octets = {"headers": {"content-type": routes.OCTETS}}
     batch = bytes(build_batch([b"plain"], timestamps_ms=0))
@@ -117,6 +119,12 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     await call(routes.PATCH_SETTINGS, "t", body={"settings": {"retention.ms": "1000000"}})
     await call(routes.POST_DELETE, "t", body={"before_seq": 2})
     await call(routes.COMMIT_OFFSETS, "g", body={"offsets": [{"topic": "t", "offset": 1}]})
+    joined = await call(routes.JOIN_GROUP, "members", body={"topics": ["t"]})
+    member = {"member_id": joined["member_id"], "epoch": joined["epoch"]}
+    await call(routes.HEARTBEAT_GROUP, "members", body={**member, "owned": [{"topic": "t", "partition": 0}]})
+    await call(routes.LEAVE_GROUP, "members", body={"member_id": joined["member_id"]})
+    writes = [{"topic": "t", "records": [{"data": 1, "tag": "k"}]}]
+    await call(routes.COMMIT_TRANSACTION, body={"transaction": "x", "key": "once", "writes": writes})
     await call(routes.LIST_GROUPS)
     await call(routes.GET_CONSUMERS, "t")
     await call(routes.RESET_GROUP, "g", body={"topic": "t", "to": "latest", "dry_run": True})
@@ -205,6 +213,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     await call(routes.PUT_NAMESPACE, "acme", body={"topics_max": 5})
     await call(routes.GET_NAMESPACE_POLICIES, "acme")
     await call(routes.DELETE_NAMESPACE, "acme")
+    await schema_registry(call)
     await call(routes.PUT_USER, "ann", body={"password": "secret"})
     await call(routes.DELETE_USER, "ann")
     rules = {"rules": [{"principal": "User:ann", "operation": "read", "resource": "topic"}]}
@@ -218,6 +227,47 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     form = {"grant_type": "client_credentials", "client_id": "owner", "client_secret": owner["secret"]}
     await call(routes.POST_OAUTH_TOKEN, data=form)
     assert set(ROUTES) - met - _ELSEWHERE == set()
+
+
+async def schema_registry(call: Any) -> None:
+    schema = {"schema": '{"type": "array", "items": "r"}', "references": [{"name": "r", "subject": "r"}]}
+    fixed = {
+        "schema": '{"type": "fixed", "name": "r", "size": 1}',
+        "metadata": {"properties": {"owner": "me"}},
+    }
+    for subject, body in (("r", fixed), ("s", schema)):
+        registered = await call(routes.REGISTER_SCHEMA, subject, body=body)
+    await call(routes.LOOK_UP_SCHEMA, "s", body=schema)
+    for route in (routes.LIST_SUBJECTS, routes.LIST_SCHEMAS, routes.LIST_SCHEMA_TYPES, routes.LIST_CONTEXTS):
+        await call(route)
+    for route in (
+        routes.GET_SCHEMA,
+        routes.GET_SCHEMA_TEXT,
+        routes.LIST_ID_SUBJECTS,
+        routes.LIST_ID_VERSIONS,
+    ):
+        await call(route, str(registered["id"]))
+    for route in (routes.GET_SCHEMA_BY_GUID, routes.LIST_GUID_IDS):
+        await call(route, registered["guid"])
+    for route in (routes.GET_SCHEMA_VERSION, routes.GET_VERSION_TEXT, routes.LIST_SCHEMA_REFERRERS):
+        await call(route, "r", "latest")
+    await call(routes.LIST_SCHEMA_VERSIONS, "s")
+    await call(routes.CHECK_COMPATIBILITY, "s", "1", body=schema, query="?verbose=true")
+    await call(routes.CHECK_SUBJECT_COMPATIBILITY, "s", body=schema)
+    await call(routes.PUT_REGISTRY_CONFIG, body={"compatibility": "FULL", "normalize": True})
+    await call(routes.PUT_SUBJECT_CONFIG, "s", body={"compatibility": "NONE"})
+    await call(routes.PUT_REGISTRY_MODE, body={"mode": "READWRITE"})
+    await call(routes.PUT_SUBJECT_MODE, "s", body={"mode": "READWRITE"})
+    for route in (routes.GET_REGISTRY_CONFIG, routes.GET_REGISTRY_MODE):
+        await call(route)
+    for route in (routes.GET_SUBJECT_CONFIG, routes.GET_SUBJECT_MODE):
+        await call(route, "s")
+    for route in (routes.DELETE_SUBJECT_CONFIG, routes.DELETE_SUBJECT_MODE):
+        await call(route, "s")
+    for route in (routes.DELETE_REGISTRY_CONFIG, routes.DELETE_REGISTRY_MODE):
+        await call(route)
+    await call(routes.DELETE_SCHEMA_VERSION, "s", "1")
+    await call(routes.DELETE_SUBJECT, "s", query="?permanent=true")
 
 
 async def test_every_route_refuses_in_the_shape_of_an_error(api: Api) -> None:

@@ -27,11 +27,11 @@ from mainstem.api.catalog import (
     PropertiesChanged,
     RenameBody,
     TableList,
-    TableLoaded,
     TokenIssued,
     TokenRefused,
     TransactionBody,
 )
+from mainstem.doors.http.routes import iceberg_files
 from mainstem.doors.http.transport.auth import basic
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
@@ -48,7 +48,6 @@ from mainstem.tables.catalog import (
     DEFAULT_NAMESPACE,
     LEVELS,
     Catalog,
-    LoadedTable,
     Table,
     TableChange,
     TableName,
@@ -276,8 +275,10 @@ async def create_table(request: HttpRequest) -> Response:
     require_table(
         request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
     )
+    body = iceberg_files.with_location(request, namespace, body)
     check_catalog_place(request, body.get("location"), Operation.ALTER)
-    return _loaded(await request.broker.catalog.create(namespace, body))
+    name = (namespace, str(body.get("name", "")))
+    return iceberg_files.loaded(request, name, await request.broker.catalog.create(namespace, body))
 
 
 async def register_table(request: HttpRequest) -> Response:
@@ -288,12 +289,14 @@ async def register_table(request: HttpRequest) -> Response:
         request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
     )
     check_catalog_place(request, body.get("metadata-location"), Operation.ALTER)
-    return _loaded(await request.broker.catalog.register(namespace, body))
+    name = (namespace, str(body.get("name", "")))
+    return iceberg_files.loaded(request, name, await request.broker.catalog.register(namespace, body))
 
 
 async def get_table(request: HttpRequest) -> Response:
     """Get the metadata of a table and its location."""
-    return _loaded(await request.broker.catalog.load(_table_of_path(request, Operation.READ)))
+    name = _table_of_path(request, Operation.READ)
+    return iceberg_files.loaded(request, name, await request.broker.catalog.load(name))
 
 
 async def head_table(request: HttpRequest) -> Response:
@@ -341,7 +344,7 @@ async def commit_table(request: HttpRequest) -> Response:
     )
     if not loaded.metadata:  # nothing was to be changed
         loaded = await request.broker.catalog.load(name)
-    return _loaded(loaded)
+    return iceberg_files.loaded(request, name, loaded)
 
 
 async def commit_transaction(request: HttpRequest) -> Response:
@@ -388,9 +391,10 @@ def check_catalog_place(
     """Raises Refusal 403 for files in the folder of another table, unless the client may do this to that table."""
     if not isinstance(location, str):
         return
-    folder = f"{location.rstrip('/')}/"
+    key_of = request.broker.catalog.key_of  # a location has two forms: in the store, and at the S3 door
+    folder = f"{key_of(location).rstrip('/')}/"
     for table in request.broker.catalog.all_tables():
-        theirs = f"{table.location.rpartition('/metadata/')[0]}/"
+        theirs = f"{key_of(table.location).rpartition('/metadata/')[0]}/"
         if (table.namespace, table.name) != own and (folder.startswith(theirs) or theirs.startswith(folder)):
             _check_rights(request, table, operation)
 
@@ -485,10 +489,6 @@ def _joined(levels: list[str]) -> str:
     if not levels or any(LEVELS in level for level in levels):
         raise InvalidInput("a namespace has at least one level")
     return LEVELS.join(levels)
-
-
-def _loaded(table: LoadedTable) -> Response:
-    return reply(TableLoaded(msgspec.Raw(table.metadata), {}, table.location or None))
 
 
 def no_content() -> Response:

@@ -381,7 +381,7 @@ async def list_guid_ids(request: HttpRequest) -> Response:
 
 async def check_version(request: HttpRequest) -> Response:
     """Check whether a schema is compatible with a version of a subject."""
-    return await _check(request, parse_version(request.parameters["version"]))
+    return await _check(request, request.parameters["version"])
 
 
 async def check_subject(request: HttpRequest) -> Response:
@@ -389,9 +389,10 @@ async def check_subject(request: HttpRequest) -> Response:
     return await _check(request, None)
 
 
-async def _check(request: HttpRequest, against: int | None) -> Response:
+async def _check(request: HttpRequest, version: str | None) -> Response:
     service, subject = _service(request), _subject(request)
     submission = _submission(request)
+    against = None if version is None else parse_version(version)
     parsed = await service.parse(subject, submission, request.holder)
     problems = await service.problems(subject, submission, parsed, against, request.holder)
     verbose = request.flag("verbose", False)

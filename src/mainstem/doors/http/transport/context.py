@@ -20,6 +20,7 @@ from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
+from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.metrics import Metric
 
 if TYPE_CHECKING:
@@ -74,12 +75,14 @@ class Context:
     started: float = field(default_factory=time.monotonic)
     bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
+    s3_endpoint: S3Endpoint | None = None  # where clients reach the files of tables
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
+    _own_groups: Groups | None = None  # of members that come through this door, if it is the only one
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
@@ -110,4 +113,16 @@ class Context:
     def known_groups(self) -> Groups:
         """Those of the door that members come through; without one nobody is a member, and offsets are all."""
         live = self.groups() if self.groups is not None else None
-        return live or Groups(self.broker.log, self.broker.clock)
+        return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
+
+    def member_groups(self) -> Groups:
+        """The same for members: this door coordinates them if no other door does."""
+        live = self.groups() if self.groups is not None else None
+        if live is None and self._own_groups is None:
+            self._own_groups = self.broker.open_groups()
+            self._own_groups.start()
+        return live or self.known_groups()
+
+    async def close_groups(self) -> None:
+        if self._own_groups is not None:
+            await self._own_groups.stop()
