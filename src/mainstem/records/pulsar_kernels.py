@@ -216,6 +216,7 @@ def unpack_messages(
     header_count: int,
     message: Octets,
     ordering: Octets,
+    headers_max: int,
 ) -> int:
     """Write the messages of a batch as records, from `to` on. Returns the end, DAMAGED or SLOW.
 
@@ -295,6 +296,8 @@ def unpack_messages(
         if i == 0:
             own_headers += header_count
             header_bytes += len(headers)
+        if own_headers > headers_max:
+            return SLOW
         value_null = null_value and payload == 0
         body = 2 + zigzag_size(i) + 1 + 1 + zigzag_size(own_headers) + header_bytes
         if key_length >= 0:

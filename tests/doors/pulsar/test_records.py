@@ -13,7 +13,7 @@ from mainstem import limits
 from mainstem.broker.subscriptions.entries import MessageEntry, _add_batches
 from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
 from mainstem.doors.pulsar.records import batch_of, encoded
-from mainstem.errors import InvalidBatch
+from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import stamp
@@ -211,3 +211,13 @@ def test_a_damaged_batch_is_refused(cut: int) -> None:
         payload = _framed(sent)[:-cut]
         with pytest.raises(InvalidBatch):
             batch_of(_published(num_messages_in_batch=len(sent)), memoryview(payload))
+
+
+@pytest.mark.parametrize("count", [2, limits.INTERPRETED_RECORDS_MAX + 10])
+def test_too_many_properties_are_refused(count: int) -> None:
+    """Stored, no reader could decode them."""
+    messages = [(SingleMessageMetadata(payload_size=0), b"") for _ in range(count)]
+    for _ in range(limits.HEADERS_PER_RECORD_MAX):
+        messages[1][0].properties.add(key=b"p", value=b"")
+    with pytest.raises((TooLarge, InvalidBatch)):
+        batch_of(_published(num_messages_in_batch=count), memoryview(_framed(messages)))

@@ -8,11 +8,14 @@ stored: they are the same for every reader, on every broker, after repacking, co
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import numpy as np
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.streams import StreamService, View
-from mainstem.errors import OffsetOutOfRange, RecordsLost
+from mainstem.errors import InvalidBatch, OffsetOutOfRange, RecordsLost, TooLarge
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.records.header import BatchHeader, walk
@@ -29,6 +32,8 @@ READ_BYTES = 1 * limits.MIB
 _ENTRY_RECORDS_MAX = 1 << 20
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
+
+_log = events.named("subscriptions")
 
 
 class MessageEntry:
@@ -188,14 +193,20 @@ class MessageEntryReader:
                     return False, min(offset, end)
                 offset = start
                 continue
-            reached = -1
-            for batch in chunk.batches:
-                reached = max(reached, _add_batches(batch, offset, entries))
+            if any(header.codec_id for batch in chunk.batches for header in walk(batch)):
+                # Decompressing may take long: the loop does other work meanwhile.
+                reached = await asyncio.to_thread(_add_chunk, chunk.batches, offset, entries)
+            else:
+                reached = _add_chunk(chunk.batches, offset, entries)
             if reached >= 0:
                 return True, max(chunk.next_offset, reached)
             if chunk.next_offset <= offset:
                 return False, offset  # an open transaction
             offset = chunk.next_offset
+
+
+def _add_chunk(batches: Sequence[memoryview], offset: int, entries: list[MessageEntry]) -> int:
+    return max((_add_batches(batch, offset, entries) for batch in batches), default=-1)
 
 
 def _add_batches(data: memoryview, offset: int, entries: list[MessageEntry]) -> int:
@@ -204,16 +215,24 @@ def _add_batches(data: memoryview, offset: int, entries: list[MessageEntry]) -> 
     for header in walk(data):
         if header.control or header.next_offset <= offset:
             continue
-        whole = header.base_offset >= offset and header.count == header.last_offset_delta + 1
-        if whole and header.count > limits.INTERPRETED_RECORDS_MAX:
-            entry = _packed(data, header)
-            if entry is not None:
-                entries.append(entry)
-                reached = entry.end
-                continue
-        for record in decode_records(data[header.position : header.end], offset):
-            _add_record(record, entries)
-            reached = record.offset + 1
+        try:
+            reached = max(reached, _add_batch(data, header, offset, entries))
+        except (InvalidBatch, TooLarge) as error:  # another door stored it without decoding it
+            _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
+    return reached
+
+
+def _add_batch(data: memoryview, header: BatchHeader, offset: int, entries: list[MessageEntry]) -> int:
+    whole = header.base_offset >= offset and header.count == header.last_offset_delta + 1
+    if whole and header.count > limits.INTERPRETED_RECORDS_MAX:
+        entry = _packed(data, header)
+        if entry is not None:
+            entries.append(entry)
+            return entry.end
+    reached = -1
+    for record in decode_records(data[header.position : header.end], offset):
+        _add_record(record, entries)
+        reached = record.offset + 1
     return reached
 
 

@@ -63,7 +63,7 @@ async def lookup_topic(connection: PulsarConnection, request: Any) -> None:
     caller.check(Operation.DESCRIBE, name.name)
     if request.advertised_listener_name:
         raise PulsarRefusal(
-            ServerError.METADATA, f"the broker has no listener named {request.advertised_listener_name!r}"
+            ServerError.NOT_ALLOWED, f"the broker has no listener named {request.advertised_listener_name!r}"
         )
     url = lookup.broker_url(name.name)
     connection.write(
@@ -186,6 +186,8 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     if request.consumer_id in connection.consumers:
         _succeed(connection, request)
         return
+    if not 0 <= request.subType < len(SubscriptionType):
+        raise PulsarRefusal(ServerError.NOT_ALLOWED, f"unknown type of subscription {request.subType}")
     name, topic = await context.lookup.open(request.topic, caller, create=request.force_topic_creation)
     caller.check(Operation.READ, topic.name)
     if request.durable:

@@ -138,6 +138,7 @@ def _large_batch(
         len(headers),
         _MESSAGE_NAME,
         _ORDERING_NAME,
+        limits.HEADERS_PER_RECORD_MAX,
     )
     if end < 0:
         return None
