@@ -6,10 +6,10 @@
 
 CREATE SOURCE orders TOPIC 'orders' SCHEMA (id long, customer string, amount double);
 
-CREATE STATIC SOURCE customers TOPIC 'customers' SCHEMA (id string, name string, _partition int, _offset long);
+CREATE STATIC SOURCE customers TOPIC 'customers' SCHEMA (id string, name string, _partition_id int, _offset long);
 
 CREATE VIEW newest AS
-SELECT id, max_by(name, struct(_partition, _offset)) AS name FROM customers GROUP BY id;
+SELECT id, max_by(name, struct(_partition_id, _offset)) AS name FROM customers GROUP BY id;
 
 CREATE TOPIC 'orders.enriched' KEY customer AS
 SELECT orders.id, orders.customer, newest.name, orders.amount

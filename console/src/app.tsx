@@ -16,6 +16,7 @@ import { Queue } from "./screens/queue";
 import { Queues } from "./screens/queues";
 import { Routers } from "./screens/routers";
 import { SignIn } from "./screens/signin";
+import { Sql } from "./screens/sql";
 import { Storage } from "./screens/storage";
 import { Topic } from "./screens/topic";
 import { Topics } from "./screens/topics";
@@ -31,6 +32,7 @@ const SCREENS = [
   ["queues", "Queues"],
   ["routers", "Routers"],
   ["transactions", "Transactions"],
+  ["sql", "SQL"],
   ["lake", "Lake and pipelines"],
   ["access", "Access"],
   ["storage", "Storage map"],
@@ -122,6 +124,8 @@ function Screen(props: { name: string; rest: string[] }) {
       return <Transactions />;
     case "access":
       return <Access tab={first ?? "keys"} />;
+    case "sql":
+      return <Sql />;
     case "lake":
       return <Lake />;
     case "storage":

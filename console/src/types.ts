@@ -869,6 +869,20 @@ export interface RulesBody {
   rules: RuleBody[];
 }
 
+export interface S3CredentialsBody {
+  ttl_ms?: number;
+}
+
+export interface S3CredentialsIssued {
+  access_key_id: string;
+  secret_access_key: string;
+  session_token: string;
+  expires_ms: number | null;
+  endpoint: string | null;
+  region: string;
+  performance: Performance;
+}
+
 export interface SchemaBody {
   schema?: string;
   schemaType?: string;
@@ -1019,6 +1033,23 @@ export interface SourcesBody {
   to?: number;
 }
 
+export interface SqlBody {
+  query: string;
+  limit?: number;
+  timeout_ms?: number;
+}
+
+export interface SqlColumn {
+  name: string;
+  type: string;
+}
+
+export interface SqlResult {
+  columns: SqlColumn[];
+  rows: unknown[][];
+  truncated: boolean;
+}
+
 export interface StartPosition {
   from_seq?: number;
   tail?: boolean;
@@ -1098,7 +1129,7 @@ export interface TableStatus {
 export interface TableWork {
   namespace: string;
   name: string;
-  kind: "records" | "errors";
+  kind: "records" | "errors" | "view";
   topic: string;
   table_id: string;
   location: string;

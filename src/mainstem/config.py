@@ -48,18 +48,24 @@ def _listener_or_off(text: str) -> Address | None:
     return None if text == "off" else parse_listener(text)
 
 
+def _address_or_off(text: str) -> Address | None:
+    return None if text == "off" else Address.parse(text)
+
+
 def _listeners_or_off(text: str) -> tuple[Address, ...]:
     return () if text == "off" else parse_listeners(text)
 
 
 _PATH = ValueKind("PATH", values.path)
 _LISTENER = ValueKind("HOST:PORT[,namespace=NS]|off", _listener_or_off, absent="off")
+_ADDRESS = ValueKind("HOST:PORT|off", _address_or_off, absent="off")
 _LISTENERS = ValueKind("HOST:PORT[,namespace=NS];…|off", _listeners_or_off, absent="off")
 _ADVERTISED = ValueKind("HOST:PORT", Address.parse)
 _NAME = ValueKind("NAME", values.name)
 _FLAG = ValueKind("true|false", values.flag)
 _SECRET = ValueKind("KEYS", str, secret=True)
 _URL = ValueKind("URL", str, secret=True)  # may contain credentials
+_URLS = ValueKind("URL,…", str, secret=True)
 _MEMBERS = ValueKind("HOST:PORT,…", str)
 _WORDS = ValueKind("WORD,…", str)
 _NAMES = ValueKind("NAME;…", str)
@@ -69,6 +75,7 @@ _TEXT_VALUE = ValueKind("TEXT", str)
 _HTTP = Address("127.0.0.1", 4000)
 _TEXT = Address("127.0.0.1", 9091)
 _KAFKA = Address("127.0.0.1", 9092)
+_S3 = Address("127.0.0.1", 4001)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +90,12 @@ class Config:
         _LISTENERS,
         "Addresses of the Kafka door (port 0: any free port), one for each namespace that has its own.",
     ] = (_KAFKA,)
+    s3: Annotated[Address | None, _ADDRESS, "Address of the S3 door (port 0: any free port)."] = _S3
+    s3_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Address that S3 clients use for this broker; none: the port of the door at the host that they call it by.",
+    ] = None
     kafka_advertise: Annotated[
         Address | None,
         _ADVERTISED,
@@ -109,6 +122,11 @@ class Config:
         str,
         _URL,
         "URL of an object store for older files of a log in the data directory, and for the files of tables.",
+    ] = ""
+    table_locations: Annotated[
+        str,
+        _URLS,
+        "URLs of folders and buckets outside the store in which users may place their own tables, comma-separated.",
     ] = ""
     hot_retain_bytes: Annotated[
         int,
@@ -308,6 +326,11 @@ class Config:
         bool,
         _FLAG,
         "Let anonymous clients do everything at the text door, although access is restricted.",
+    ] = False
+    insecure_s3: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the S3 door, although access is restricted.",
     ] = False
     allowed_origins: Annotated[
         str,

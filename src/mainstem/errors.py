@@ -18,10 +18,12 @@
     │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── NamespaceNotFound, TableNotFound
+    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound
+    │   ├── BucketNotFound, ObjectNotFound, UploadNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
     │   ├── TopicExists, NamespaceExists, TableExists
+    │   ├── BucketExists, BucketNotEmpty, PreconditionFailed: of buckets and the objects in them
     │   ├── TopicFull               the topic is at its cap and rejects new records
     │   ├── TopicNotEmpty, NamespaceNotEmpty: what a caller deletes has contents
     │   ├── TopicIncompatible, TableIncompatible: it exists and cannot change as requested
@@ -198,6 +200,13 @@ class TableNotFound(NotFound):
         self.name = name
 
 
+class ViewNotFound(NotFound):
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"no view named {name[:64]!r} in namespace {namespace[:64]!r}")
+        self.namespace = namespace
+        self.name = name
+
+
 class TransactionNotFound(NotFound):
     def __init__(self, id: str) -> None:
         super().__init__(f"no transactional id {id[:64]!r}: no producer has used it recently")
@@ -314,10 +323,15 @@ class NamespaceInUse(Rejected):
 
 
 class TableExists(Rejected):
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"table {name[:64]!r} already exists in namespace {namespace[:64]!r}")
+    """A table or a view has that name."""
+
+    def __init__(self, namespace: str, name: str, *, view: bool = False) -> None:
+        kind = "view" if view else "table"
+        super().__init__(f"{kind} {name[:64]!r} already exists in namespace {namespace[:64]!r}")
         self.namespace = namespace
         self.name = name
+        self.view = view
+        self.requirement = False  # a commit required that it does not exist
 
 
 class TableIncompatible(Rejected):
@@ -491,6 +505,40 @@ class DataLost(MainstemError):
             f"{offsets} of topic {topic!r}, partition {partition}, are gone ({reason}). Set the option "
             "failOnDataLoss to false to continue without them"
         )
+
+
+class BucketNotFound(NotFound):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"no bucket named {bucket[:64]!r}: create it first, or check the spelling")
+        self.bucket = bucket
+
+
+class ObjectNotFound(NotFound):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the bucket has no object {key[:200]!r}")
+        self.key = key
+
+
+class UploadNotFound(NotFound):
+    def __init__(self, upload: str) -> None:
+        super().__init__(f"no multipart upload {upload[:64]!r}: it was completed or aborted")
+        self.upload = upload
+
+
+class BucketExists(Rejected):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"bucket {bucket[:64]!r} already exists")
+        self.bucket = bucket
+
+
+class BucketNotEmpty(Rejected):
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"bucket {bucket[:64]!r} has objects or uploads: delete them first")
+        self.bucket = bucket
+
+
+class PreconditionFailed(Rejected):
+    """The object is not in the state that a conditional request requires."""
 
 
 class Unavailable(MainstemError):

@@ -94,7 +94,6 @@ TABLE_COLUMNS_MAX = 1_000  # typed columns, in addition to the raw ones
 TABLE_COLUMN_DEPTH_MAX = 16  # keys in a column's path
 TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one block
 TYPED_REASON_CHARS_MAX = 512  # why a value does not fit its columns
-COMPACTION_KEYS_AT_ONCE = 1_000_000  # rows collected before they are reduced to the last one a key
 TABLE_DECLARATION_CHARS_MAX = 256 * KIB  # of one topic's columns, as JSON
 TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published together
 TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: a commit costs more with each
@@ -302,6 +301,22 @@ KAFKA_TOKEN_CHECK_THREADS = 1  # so that a flood of tokens uses at most one core
 KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked or waits for the check
 KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
 
+# SQL
+SQL_ROWS_DEFAULT = 1_000  # of a result, unless the query's sender asks for another number
+SQL_ROWS_MAX = 100_000
+SQL_RESULT_BYTES_MAX = 64 * MIB  # of the result, as Arrow has it
+SQL_TIMEOUT_MS = 30_000  # of a query, unless its sender asks for less or more
+SQL_TIMEOUT_MS_MAX = 300_000
+SQL_QUERY_CHARS_MAX = 100_000
+SQL_TABLES_MAX = 64  # topics that one query reads
+SQL_MEMORY_BYTES = 1 * GIB  # that DuckDB may use for one query
+SQL_THREADS = 2
+SQL_WORKERS = 2  # queries that run at once
+SQL_QUERIES_WAITING_MAX = 32
+SQL_WORKER_IDLE_S = 600.0  # how long a worker process stays without a query
+SQL_LOG_BYTES_MAX = 1 * GIB  # of a topic's records that are in no Parquet file yet, which a query decodes
+SQL_DECODED_BYTES_KEPT = 256 * MIB  # decoded records that a worker keeps for its next query
+
 # Inspection
 CHECK_PROBLEMS_MAX = 10_000  # listed by one check; more are only counted
 
@@ -312,3 +327,9 @@ SCHEMA_SUBJECTS_MAX = 100_000
 SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
 SCHEMA_REFERENCES_MAX = 1_000  # that one schema needs, those of its references included
 SCHEMAS_PARSED_KEPT = 1_000
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way

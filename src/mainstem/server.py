@@ -29,6 +29,8 @@ from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
+from mainstem.doors.s3.door import S3Door
+from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.driver.child import LakeChild, reachable
@@ -178,6 +180,18 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
     http = _http_door(config, broker, budget) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
+    if config.s3 is not None:
+        s3 = S3Door(
+            broker,
+            budget=budget,
+            origins=OriginPolicy.of(config),
+            tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+            insecure=config.insecure_s3,
+        )
+        doors.append(("s3", s3, config.s3))
+        if http is not None:
+            http.context.published.append(s3.published)
+            http.context.s3_endpoint = S3Endpoint(s3, config.s3_advertise, tls=config.tls_cert is not None)
     if config.kafka:
         kafka = KafkaDoor(
             broker,

@@ -142,7 +142,8 @@ def test_log_lines_for_people_are_key_and_value(tmp_path: Path) -> None:
 
 
 def test_a_server_may_have_no_door(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--text", "off", "--http", "off", "--kafka", "off") as server:
+    closed = ("--text", "off", "--http", "off", "--kafka", "off", "--s3", "off")
+    with ServerProcess(tmp_path / "data", *closed) as server:
         assert json.loads(server.ports_file.read_text()) == {}
         assert server.terminate() == 0
 

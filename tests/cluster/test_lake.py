@@ -130,7 +130,7 @@ def test_a_topic_in_a_bucket_is_the_same_through_kafka_spark_and_iceberg(tmp_pat
             )
             rows = catalog.load_table("default.orders").scan().to_arrow().to_pylist()
             assert (
-                sorted([row["_partition"], row["_offset"], row["_value"].decode()] for row in rows)
+                sorted([row["_partition_id"], row["_offset"], row["_value"].decode()] for row in rows)
                 == produced
             )
 

@@ -455,3 +455,21 @@ def test_ten_thousand_topics_are_searched_sorted_and_scrolled_at_once(server: Se
     asked = [url for url in page.requested if "/v0/" in url and "/v0/key" not in url]
     assert all("/v0/overview/topics?" in url and "limit=100" in url for url in asked), "a page at a time"
     assert len(asked) < 30, "scrolling and searching ask for what comes into sight, not for what lies between"
+
+
+def test_a_query_is_written_run_drawn_and_refused(server: Server, page: Watched) -> None:
+    server.write("orders", *({"data": {"city": city}} for city in ("Rome", "Rome", "Oslo")))
+    view = page.page
+    view.goto(f"{server.url}/#/sql")
+    query = "SELECT _value->>'city' AS city, count(*) AS orders FROM orders GROUP BY ALL ORDER BY orders DESC"
+    view.get_by_label("Query").fill(query.replace("_value", "decode(_value)"))
+    view.get_by_label("Query").press("Control+Enter")
+    expect(view.get_by_text("2 rows, in")).to_be_visible()
+    expect(view.locator("tbody tr").first).to_have_text("Rome2")
+    view.get_by_label("Draw orders as bars").check()
+    expect(view.get_by_label("orders by city")).to_contain_text("Oslo")
+    page.shot("90-sql")
+    view.get_by_label("Query").fill("SELECT * FROM nothing")
+    view.get_by_role("button", name="Run").click()
+    expect(view.get_by_role("alert")).to_contain_text("no topic named 'nothing'")
+    page.complaints.clear()  # the refusal, which the browser logs as such

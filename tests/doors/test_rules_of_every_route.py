@@ -408,6 +408,16 @@ def list_tables(route: Route[Any], chance: random.Random) -> Call:
     )
 
 
+def list_views(route: Route[Any], chance: random.Random) -> Call:
+    return Call(route.url(chance.choice(("default", *SPACES))), lambda who: who.some(READ, TABLE))
+
+
+def query_topic(route: Route[Any], chance: random.Random) -> Call:
+    topic = chance.choice(TOPICS)
+    allowed = lambda who: who.some(READ, TOPIC) and who.may(READ, TOPIC, topic)  # noqa: E731
+    return Call(route.path, allowed, {"query": f'DESCRIBE "{topic}"'})
+
+
 def create_space(route: Route[Any], chance: random.Random) -> Call:
     space = chance.choice(SPACES)
     allowed = lambda who: who.some(ALTER, TABLE) and who.may(CREATE, SPACE, space)  # noqa: E731
@@ -608,12 +618,14 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.GET_HEALTH: free(),
     R.GET_METRICS: some(READ, TOPIC),
     R.PUT_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF, body={"enabled": False}),
+    R.POST_SQL: query_topic,
     R.GET_TABLE: on(TABLE, READ),
     R.DELETE_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF),
     R.GET_TABLE_WORK: on_cluster(ALTER),
     R.SETTLE_TABLES: on_cluster(ALTER),
     R.COMMIT_TABLE: on_cluster(ALTER, _WRONG),
     R.POST_OAUTH_TOKEN: free(),
+    R.SIGN_S3_REQUEST: some(READ, TABLE, {"uri": "http://127.0.0.1/", "method": "GET"}),
     R.GET_CATALOG_CONFIG: some(READ, TABLE),
     R.LIST_NAMESPACES: list_spaces,
     R.CREATE_NAMESPACE: create_space,
@@ -630,10 +642,18 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.COMMIT_CATALOG_TABLE: table(ALTER, ALTER, {"requirements": [], "updates": []}, new=CREATE),
     R.RENAME_CATALOG_TABLE: rename,
     R.COMMIT_CATALOG: commit_some,
+    R.LIST_VIEWS: list_views,
+    R.CREATE_VIEW: create_table({}),
+    R.GET_VIEW: table(READ, READ),
+    R.HEAD_VIEW: table(READ, READ),
+    R.COMMIT_VIEW: table(ALTER, ALTER, {"requirements": [], "updates": []}),
+    R.DROP_VIEW: table(ALTER, DELETE),
+    R.RENAME_VIEW: rename,
     R.LIST_NAMESPACES_OF_TOPICS: on_cluster(DESCRIBE),
     R.GET_NAMESPACE_POLICIES: on_cluster(DESCRIBE),
     R.PUT_NAMESPACE: on_cluster(ALTER, _WRONG),
     R.DELETE_NAMESPACE: on_cluster(ALTER),
+    R.ISSUE_S3_CREDENTIALS: free(),
     R.LIST_KEYS: on_cluster(DESCRIBE),
     R.CREATE_KEY: on_cluster(ALTER, _WRONG),
     R.ROTATE_KEY: on_cluster(ALTER),

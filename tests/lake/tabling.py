@@ -92,19 +92,25 @@ class Tabling:
     # Readers
 
     def catalog(self) -> Catalog:
-        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg")
+        """The catalog for a reader of local files."""
+        local = {"header.X-Iceberg-Access-Delegation": "none"}
+        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg", **local)
+
+    def remote_catalog(self, **properties: str) -> Catalog:
+        """The catalog for a reader on another machine: without any option of its own."""
+        return load_catalog("m", type="rest", uri=f"{self.url}/iceberg", **properties)
 
     def table(self, name: str) -> Table:
         return self.catalog().load_table(f"default.{name}")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         found: pa.Table = self.table(name).scan().to_arrow()
-        return sorted(found.to_pylist(), key=lambda row: (row.get("_partition", 0), row.get("_offset", 0)))
+        return sorted(found.to_pylist(), key=lambda row: (row.get("_partition_id", 0), row.get("_offset", 0)))
 
     def values(self, name: str) -> list[Any]:
         """What the records hold, in the order of offsets; no offset twice."""
         rows = self.rows(name)
-        offsets = [(row["_partition"], row["_offset"]) for row in rows]
+        offsets = [(row["_partition_id"], row["_offset"]) for row in rows]
         assert len(set(offsets)) == len(offsets)
         return [json.loads(row["_value"]) for row in rows]
 

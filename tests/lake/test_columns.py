@@ -311,3 +311,12 @@ def test_what_readers_rely_on_cannot_be_taken_away(schema: list[Any]) -> None:
 def test_what_is_no_declaration_is_refused(schema: object) -> None:
     with pytest.raises(InvalidConfig):
         declared(schema, [])
+
+
+@pytest.mark.parametrize("name", ["_offset", "_partition", "_POS", "_mine"])
+def test_names_that_records_and_iceberg_reserve_are_refused_with_the_list(name: str) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"_partition_id, _offset, .*_spec_id, _partition, _row_id"
+    ) as refused:
+        declared([{"name": "fine", "type": "long"}, {"name": name, "type": "long"}], [])
+    assert name in str(refused.value)

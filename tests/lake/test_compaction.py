@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem import limits
+from mainstem.records import compacting
 from mainstem.tables.parts.compaction import Compaction
 
 Row = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, time in ms
@@ -104,8 +104,8 @@ def test_compaction_agrees_with_a_plain_model(
     assert kept == [row[0] for row in expected]
 
 
-def test_keys_are_reduced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "COMPACTION_KEYS_AT_ONCE", 3)
+def test_the_index_of_keys_grows_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "KEY_INDEX_SLOTS_MIN", 2)
     rows: list[Row] = [(at, b"%d" % (at % 4), b"v", 1) for at in range(100)]
     compaction = Compaction(2, 0)
     for batch in table(rows).to_batches(max_chunksize=7):

@@ -49,7 +49,7 @@ def test_a_topic_is_delivered_once_and_goes_on(lake: Tabling, tmp_path: Path) ->
     publish_tables(lake.broker)
     publish_tables(lake.broker)
     assert values(path) == numbers(0, 8)
-    assert list(rows(path)[0]) == ["_partition", "_offset", "_timestamp", "_key", "_value", "_headers"]
+    assert list(rows(path)[0]) == ["_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers"]
 
 
 def test_columns_come_along_and_are_added(lake: Tabling, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def test_a_topic_reads_as_a_table_with_nothing_but_a_url(lake: Tabling) -> None:
     assert lake.values("orders") == numbers(0, 10)
     assert lake.publish().commits == 0
     row = lake.rows("orders")[3]
-    assert list(row) == ["_partition", "_offset", "_timestamp", "_key", "_value", "_headers"]
-    assert (row["_partition"], row["_offset"], row["_value"]) == (0, 3, b'{"n":3}')
+    assert list(row) == ["_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers"]
+    assert (row["_partition_id"], row["_offset"], row["_value"]) == (0, 3, b'{"n":3}')
 
 
 def test_enabling_backfills_and_status_says_how_far_it_is(lake: Tabling) -> None:
@@ -120,7 +120,7 @@ def test_partitions_become_one_table(lake: Tabling) -> None:
     lake.work()
     lake.publish()
     rows = lake.rows("wide")
-    assert [(row["_partition"], row["_offset"]) for row in rows] == [
+    assert [(row["_partition_id"], row["_offset"]) for row in rows] == [
         (p, o) for p in range(3) for o in range(10)
     ]
     assert sorted(int(row["_value"]) for row in rows) == list(range(30))
@@ -152,7 +152,7 @@ def test_a_range_without_a_record_is_shown_as_nothing(lake: Tabling) -> None:
     assert lake.publish().commits == 0
 
 
-def test_deleted_records_leave_the_table_by_a_replace(lake: Tabling) -> None:
+def test_deleted_records_leave_the_table_by_an_overwrite(lake: Tabling) -> None:
     lake.topic("holes")
     lake.enable("holes")
     for start in (0, 10):
@@ -167,11 +167,24 @@ def test_deleted_records_leave_the_table_by_a_replace(lake: Tabling) -> None:
     assert lake.work("rewrite") == 1
     lake.publish()
     assert [value["n"] for value in lake.values("holes")] == [0, 1, 2, *range(4, 20)]
-    assert lake.operations("holes") == ["append", "append", "replace"]
+    assert lake.operations("holes") == ["append", "append", "overwrite"]
     last = lake.table("holes").current_snapshot()
     assert last is not None
     assert last.summary is not None
     assert (last.summary["total-records"], last.summary["deleted-data-files"]) == ("19", "1")
+
+
+def test_a_rewrite_that_fills_a_new_column_is_an_overwrite(lake: Tabling) -> None:
+    lake.topic("wider")
+    lake.enable("wider")
+    lake.write("wider", *numbers(0, 3))
+    lake.work()
+    lake.publish()
+    lake.enable("wider", schema=[{"name": "n", "type": "long"}])
+    assert lake.work("rewrite") == 1
+    lake.publish()
+    assert [row["n"] for row in lake.rows("wider")] == [0, 1, 2]
+    assert lake.operations("wider") == ["append", "overwrite"]
 
 
 def test_merged_parts_replace_what_they_were_made_of(lake: Tabling) -> None:

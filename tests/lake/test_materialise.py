@@ -81,7 +81,7 @@ def test_what_a_file_is_said_to_hold_is_what_it_holds(tmp_path: Path, wal: WalFi
     path = tmp_path / "objects" / file.key
     assert path.stat().st_size == file.bytes
     assert file.key.startswith(f"parts/{TOPIC_ID.hex()}/2/0-9-4d-")
-    assert pq.read_table(path)["_partition"].to_pylist() == [2, 2, 2]
+    assert pq.read_table(path)["_partition_id"].to_pylist() == [2, 2, 2]
 
 
 def test_records_of_several_days_stand_in_a_file_a_day(tmp_path: Path, wal: WalFile) -> None:

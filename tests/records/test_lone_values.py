@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.records.building import build_batch, build_lone
@@ -19,6 +19,7 @@ def stamped(batches: list[bytearray]) -> memoryview:
     return memoryview(joined)
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=5), st.integers(5, 10))
 def test_lone_batches_decode_as_the_general_decoder_decodes_them(values: list[bytes], offset: int) -> None:
     slice = stamped([build_lone(value, 7) for value in values])
@@ -26,6 +27,7 @@ def test_lone_batches_decode_as_the_general_decoder_decodes_them(values: list[by
     assert lone_values(slice, offset) == decoded
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_a_lone_batch_is_what_build_batch_makes(value: bytes) -> None:
     assert build_lone(value, 7) == build_batch([value], timestamps_ms=7)

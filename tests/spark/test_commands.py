@@ -91,7 +91,7 @@ def test_a_stretch_is_replayed_and_asked_for_in_sql(broker: Broker, topic: str, 
     assert [value["n"] for value in broker.values(f"{topic}.again")] == [2, 3, 4]
     query = f"select sum(n) as total from `{topic}` union all select count(*) from `{topic}.again`"
     schema = f"{topic}=n long"
-    asked = mainstem(broker, "sql", query, "--schema", schema, "--json", cwd=tmp_path)
+    asked = mainstem(broker, "sql", query, "--engine", "spark", "--schema", schema, "--json", cwd=tmp_path)
     assert [row["total"] for row in lines(asked)] == [15, 3]
     spoken = [line for line in asked.stderr.splitlines() if "incubator" not in line]  # the Java's own word
     assert spoken == [], "Spark prints nothing at its start"
@@ -104,7 +104,8 @@ def test_what_cannot_be_done_is_one_line(broker: Broker, topic: str, tmp_path: P
         (("pipeline", "run", "missing.sql"), "pipeline file missing.sql does not exist"),
         (("replay", topic, "--into", topic), "into itself"),
         (("replay", topic, "--from", "3", "--into", "x"), topic),
-        (("sql", "select 1", "--schema", "nonsense"), "TOPIC=COLUMNS"),
+        (("sql", "select 1", "--engine", "spark", "--schema", "nonsense"), "TOPIC=COLUMNS"),
+        (("sql", "select 1", "--schema", "orders=id long"), "--engine spark"),
     ):
         done = mainstem(broker, *arguments, cwd=tmp_path)
         assert done.returncode in (1, 2)

@@ -38,6 +38,7 @@ NAMES = (
     "cluster",
     "objectstore",
     "repack",
+    "compaction",
     "tables",
 )
 

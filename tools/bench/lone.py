@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -52,7 +53,11 @@ def run(scratch: Path, report: Report) -> None:
 
 def _floors_and_embedded(scratch: Path, report: Report) -> None:
     """Raw and embedded by turns: on a shared machine the disk differs from minute to minute."""
-    for sync, calls in (("never", UNSYNCED_CALLS), ("each", SYNCED_CALLS)):
+    kinds: tuple[tuple[Literal["never", "each"], int], ...] = (
+        ("never", UNSYNCED_CALLS),
+        ("each", SYNCED_CALLS),
+    )
+    for sync, calls in kinds:
         raw, ours = [], []
         with mainstem.open(scratch / sync, sync=sync) as log:
             for _ in range(2000):

@@ -44,6 +44,14 @@ class CountedStore:
         self.calls["put"] += 1
         return await self._inner.put(key, data, if_absent=if_absent)
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        self.calls["put"] += 1
+        return await self._inner.put_stream(key, chunks)
+
+    async def head(self, key: str) -> StoredObject:
+        self.calls["head"] += 1
+        return await self._inner.head(key)
+
     async def get(self, key: str) -> bytes:
         self.calls["get"] += 1
         return await self._inner.get(key)

@@ -185,7 +185,7 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
             rows={rows}
             keyOf={(row) => `${row.partition}:${row.offset}`}
             columns={[
-              { name: "_partition", cell: (row: PlacedMessage) => row.partition, number: true },
+              { name: "_partition_id", cell: (row: PlacedMessage) => row.partition, number: true },
               { name: "_offset", cell: (row: PlacedMessage) => row.offset, number: true },
               { name: "_timestamp", cell: (row: PlacedMessage) => time(row.timestamp_ms) },
               { name: "_key", cell: (row: PlacedMessage) => <span class="mono">{row.key ? summary(row.key, 40) : "null"}</span> },

@@ -17,6 +17,7 @@ class ResourceType(IntEnum):
     TABLE = 103  # rules of the topic that it shows apply as well
     NAMESPACE = 104  # of the Iceberg catalog
     SUBJECT = 105  # of the schema registry
+    BUCKET = 106  # of the S3 door; an object in it is `bucket/key`
 
 
 class Operation(IntEnum):

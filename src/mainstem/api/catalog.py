@@ -91,9 +91,29 @@ class TransactionBody(msgspec.Struct, frozen=True, rename="kebab"):
     table_changes: list[CommitBody]
 
 
+class SignBody(msgspec.Struct, frozen=True):
+    """A request to the S3 door that the server signs for a client."""
+
+    uri: str
+    method: str
+    region: str = ""
+    headers: dict[str, list[str]] = {}
+
+
+class SignedRequest(msgspec.Struct, frozen=True):
+    uri: str
+    headers: dict[str, list[str]]
+
+
 class TableLoaded(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     """`metadata-location` is absent for a table that is only staged."""
 
     metadata: Raw
     config: dict[str, str]
     metadata_location: str | None = None
+
+
+class ViewLoaded(msgspec.Struct, frozen=True, rename="kebab"):
+    metadata_location: str
+    metadata: Raw
+    config: dict[str, str]

@@ -262,7 +262,7 @@ class LakeStatus(msgspec.Struct, frozen=True):
 
 # Tables
 
-TableKind = Literal["records", "errors"]
+TableKind = Literal["records", "errors", "view"]  # a view belongs to no topic
 ColumnType = Literal["boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp"]
 
 

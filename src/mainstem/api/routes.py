@@ -25,6 +25,7 @@ from mainstem.api import (
     security,
     server,
     sinks,
+    sql,
     topics,
 )
 from mainstem.api.access import Operation, ResourceType
@@ -38,6 +39,7 @@ TEXT = "text/plain"
 HTML = "text/html"
 OCTETS = "application/octet-stream"
 EVENTS = "text/event-stream"
+ARROW = "application/vnd.apache.arrow.stream"
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 
 CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
@@ -539,6 +541,7 @@ GET_METRICS = Route("GET", "/v0/metrics", dict[str, Any], Scope.READ, media=(TEX
 PUT_TABLE = Route(
     "PUT", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN, Body.OPTIONAL, lake.TableBody
 )
+POST_SQL = Route("POST", "/v0/sql", sql.SqlResult, Scope.READ, Body.JSON, sql.SqlBody, media=(JSON, ARROW))
 GET_TABLE = Route("GET", "/v0/topics/{topic}/table", lake.TableStatus, Scope.READ)
 DELETE_TABLE = Route("DELETE", "/v0/topics/{topic}/table", lake.TableStatus, Scope.ADMIN)
 GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN, cluster=Operation.ALTER)
@@ -562,6 +565,9 @@ _DONE = (204,)
 
 POST_OAUTH_TOKEN = Route(
     "POST", "/iceberg/v1/oauth/tokens", catalog.TokenIssued, body=Body.FORM, public=True, media=(JSON,)
+)
+SIGN_S3_REQUEST = Route(
+    "POST", "/iceberg/v1/aws/s3/sign", catalog.SignedRequest, Scope.READ, Body.JSON, catalog.SignBody
 )
 GET_CATALOG_CONFIG = Route("GET", "/iceberg/v1/config", catalog.CatalogConfig, Scope.READ)
 LIST_NAMESPACES = Route("GET", "/iceberg/v1/namespaces", catalog.NamespaceList, Scope.READ)
@@ -608,6 +614,16 @@ RENAME_CATALOG_TABLE: Route[bytes] = Route(
 COMMIT_CATALOG: Route[bytes] = Route(
     "POST", "/iceberg/v1/transactions/commit", None, Scope.ADMIN, Body.JSON, catalog.TransactionBody, _DONE
 )
+_VIEW = f"{_NAMESPACE}/views/{{table}}"
+LIST_VIEWS = Route("GET", f"{_NAMESPACE}/views", catalog.TableList, Scope.READ)
+CREATE_VIEW = Route("POST", f"{_NAMESPACE}/views", catalog.ViewLoaded, Scope.ADMIN, Body.JSON)
+GET_VIEW = Route("GET", _VIEW, catalog.ViewLoaded, Scope.READ)
+HEAD_VIEW: Route[bytes] = Route("HEAD", _VIEW, None, Scope.READ, statuses=_DONE)
+COMMIT_VIEW = Route("POST", _VIEW, catalog.ViewLoaded, Scope.ADMIN, Body.JSON, catalog.CommitBody)
+DROP_VIEW: Route[bytes] = Route("DELETE", _VIEW, None, Scope.ADMIN, statuses=_DONE)
+RENAME_VIEW: Route[bytes] = Route(
+    "POST", "/iceberg/v1/views/rename", None, Scope.ADMIN, Body.JSON, catalog.RenameBody, _DONE
+)
 
 # Namespaces
 
@@ -640,6 +656,13 @@ DELETE_NAMESPACE = Route(
 
 _READS_ACCESS, _CHANGES_ACCESS = Operation.DESCRIBE, Operation.ALTER
 
+ISSUE_S3_CREDENTIALS = Route(
+    "POST",
+    "/v0/s3/credentials",
+    security.S3CredentialsIssued,
+    body=Body.OPTIONAL,
+    request=security.S3CredentialsBody,
+)
 LIST_KEYS = Route("GET", "/v0/keys", security.KeyList, Scope.ADMIN, cluster=_READS_ACCESS)
 CREATE_KEY = Route(
     "POST",

@@ -33,6 +33,22 @@ class KeyCreated(KeyDescription, frozen=True, kw_only=True):
     performance: Performance
 
 
+class S3CredentialsBody(msgspec.Struct, frozen=True):
+    ttl_ms: U64 = 0  # 0: those that follow from the caller's API key, which do not expire before it
+
+
+class S3CredentialsIssued(msgspec.Struct, frozen=True):
+    """Credentials of the S3 door for the caller."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str  # empty: lasting credentials
+    expires_ms: int | None
+    endpoint: str | None  # of the S3 door; none: it does not listen
+    region: str
+    performance: Performance
+
+
 class KeyList(msgspec.Struct, frozen=True):
     keys: list[KeyDescription]
     performance: Performance
@@ -75,7 +91,7 @@ class RuleBody(msgspec.Struct, frozen=True):
 
     principal: str  # User:name, or User:* for everybody
     operation: str  # all, read, write, create, delete, alter, describe, …
-    resource: str  # topic, group, cluster, transactional_id, queue, router, table, namespace, subject
+    resource: str  # topic, group, cluster, transactional_id, queue, router, table, namespace, subject, bucket
     name: str = "*"
     pattern: str = "literal"  # or prefixed
     permission: str = "allow"  # or deny

@@ -191,7 +191,7 @@ class Appends:
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, size)
         facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
-        return self._append_now(AppendRequest(stream, batch, facts, size))
+        return self._append_now(AppendRequest(stream, batch, facts, size), now)
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:

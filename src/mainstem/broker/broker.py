@@ -19,6 +19,8 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.buckets.service import BucketService
+from mainstem.broker.buckets.table_files import TableFiles
 from mainstem.broker.cluster.clock import LogClock
 from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
@@ -34,6 +36,7 @@ from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.share.shares import ShareService
+from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
@@ -61,6 +64,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
 CLOCK_CHECK_S = 30.0
@@ -86,6 +90,7 @@ class BrokerOptions:
     routers_max: int = limits.ROUTERS_MAX  # 0 = unlimited
     total_bytes_max: int = 0  # of live records, in logical bytes; 0 = unlimited
     objects: str = ""  # URL of the object store; empty: a folder of the data directory
+    table_locations: tuple[str, ...] = ()  # URLs outside the store below which users may have tables
     hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
     place: SharedPlace | None = None  # location of a shared log
     zone: str = ""  # of this broker, for clients that send theirs
@@ -172,13 +177,19 @@ class Broker:
         self.routing = self.routers
         self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
-        self.catalog = Catalog(log, random, self.objects, options.objects_url)
+        self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
         self.lake = Lake(
             log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
         )
+        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
+        self.buckets = BucketService(log, self.objects, clock, random)
+        self.table_files = TableFiles(
+            log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
+        )
+        self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -237,7 +248,13 @@ class Broker:
 
     @property
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
-        return (self.retention.rounds, self.transactions.rounds, self.sinks.rounds, self._lake_rounds)
+        return (
+            self.retention.rounds,
+            self.transactions.rounds,
+            self.sinks.rounds,
+            self._lake_rounds,
+            self._bucket_rounds,
+        )
 
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
@@ -249,6 +266,7 @@ class Broker:
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
         await self.watching.close()
+        await self.sql.close()
         self.decoding.close()
         try:
             await self._log.close()

@@ -41,6 +41,7 @@ def broker_options(config: Config) -> BrokerOptions:
         clock_step_ms=config.clock_step_ms,
         accept_missing=config.accept_missing,
         lake_topics=config.lake_topics,
+        table_locations=tuple(filter(None, (url.strip() for url in config.table_locations.split(",")))),
         access=access_options(config),
         audit=config.audit,
         place=place,

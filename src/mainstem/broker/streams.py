@@ -19,6 +19,7 @@ from mainstem.log.read.views import View
 from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.streams.stores import StreamStore
 from mainstem.log.write.delivery import LEADER_EPOCH
+from mainstem.log.write.turns import ClientTurns as ClientTurns
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import walk
 
@@ -109,7 +110,12 @@ class StreamService:
 
     def start(self, stream: int) -> int:
         """The start offset."""
-        return self.store(stream).start(stream)
+        # Every answer to a Produce names it.
+        return (
+            self._columns.start(stream)
+            if self._columns.plain[stream]
+            else self._stores.of(stream).start(stream)
+        )
 
     def bounds(self, stream: int) -> tuple[int, int]:
         """The start offset and the high watermark. Raises NotFound if the topic is deleted."""

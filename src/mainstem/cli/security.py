@@ -49,6 +49,33 @@ def create_key(
     _print_secret(made, as_json)
 
 
+@key.command("s3")
+@takes_server
+@click.option("--expires", metavar="DURATION", help="Short-lived credentials, for example 1h; at most 12h.")
+@click.option("--export", is_flag=True, help="Print lines for a shell: AWS_ACCESS_KEY_ID=… and others.")
+@as_json_option
+def show_s3(server: Server, expires: str | None, export: bool, as_json: bool) -> None:
+    """Show the S3 credentials of the API key that this command uses.
+
+    Without --expires they last as long as the key. Nothing is stored for them.
+    """
+    ttl_ms = 0 if expires is None else _duration(expires)
+    issued = server.run(lambda client: client.s3_credentials(ttl_ms=ttl_ms))
+    if not export:
+        _print_secret(issued, as_json)
+        return
+    lines = {
+        "AWS_ACCESS_KEY_ID": issued.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": issued.secret_access_key,
+        "AWS_SESSION_TOKEN": issued.session_token,
+        "AWS_ENDPOINT_URL_S3": issued.endpoint or "",
+        "AWS_REGION": issued.region,
+    }
+    for name, value in lines.items():
+        if value:
+            click.echo(f"export {name}={value}")
+
+
 @key.command("list")
 @takes_server
 @as_json_option
@@ -178,8 +205,9 @@ def add_rule(
 ) -> None:
     """Let PRINCIPAL (User:name) perform OPERATION on the RESOURCE called NAME, or on all of that type.
 
-    RESOURCE is topic, group, cluster, transactional_id, queue, router, table, namespace or subject. OPERATION is read,
-    write, create, delete, alter, describe, describe_configs, alter_configs, cluster_action, idempotent_write or all.
+    RESOURCE is topic, group, cluster, transactional_id, queue, router, table, namespace, subject or bucket. OPERATION
+    is read, write, create, delete, alter, describe, describe_configs, alter_configs, cluster_action, idempotent_write
+    or all.
     """
     from mainstem.api.security import RuleBody
 

@@ -12,6 +12,7 @@ from mainstem.client.records import RecordCalls
 from mainstem.client.routers import RouterCalls
 from mainstem.client.security import SecurityCalls
 from mainstem.client.server import ServerCalls
+from mainstem.client.sql import SqlCalls
 from mainstem.client.topics import TopicCalls
 from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 
@@ -26,6 +27,7 @@ class AsyncClient(
     ServerCalls,
     SecurityCalls,
     NamespaceCalls,
+    SqlCalls,
 ):
     """A server's topics, records, queues, routers and groups. See `mainstem.Client` for examples of the methods;
     here they are awaited.

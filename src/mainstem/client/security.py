@@ -11,6 +11,8 @@ from mainstem.api.security import (
     KeyDescription,
     RuleBody,
     RulesBody,
+    S3CredentialsBody,
+    S3CredentialsIssued,
     UserBody,
     UserChanged,
     UserDescription,
@@ -43,6 +45,15 @@ class SecurityCalls(Calls):
         """
         body = KeyBody(name, scopes, list(prefixes), namespace, ttl_ms)
         return await self._transport.call(routes.CREATE_KEY, body=body)
+
+    async def s3_credentials(self, *, ttl_ms: int = 0) -> S3CredentialsIssued:
+        """Credentials of the S3 door for this client: lasting ones of its API key, or short-lived ones.
+
+        Example:
+            print(client.s3_credentials(ttl_ms=3_600_000).access_key_id)
+        """
+        body = S3CredentialsBody(ttl_ms)
+        return await self._transport.call(routes.ISSUE_S3_CREDENTIALS, body=body)
 
     async def rotate_key(self, id: str) -> KeyCreated:
         """Replace the secret of an API key; the old one is invalid at once.

@@ -118,6 +118,7 @@ class Client:
     read_arrow = _waited(AsyncClient.read_arrow)
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
+    sql = _waited(AsyncClient.sql)
 
     claim = _waited(AsyncClient.claim)
     ack = _waited(AsyncClient.ack)
@@ -153,6 +154,7 @@ class Client:
     delete_namespace = _waited(AsyncClient.delete_namespace)
     keys = _waited(AsyncClient.keys)
     create_key = _waited(AsyncClient.create_key)
+    s3_credentials = _waited(AsyncClient.s3_credentials)
     rotate_key = _waited(AsyncClient.rotate_key)
     revoke_key = _waited(AsyncClient.revoke_key)
     users = _waited(AsyncClient.users)

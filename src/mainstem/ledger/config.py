@@ -47,6 +47,9 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     dead_letter: str | None = None  # the topic for those jobs
     leases_durable: bool = False  # leases survive a restart
     validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
+    min_cleanable_dirty_ratio: float = 0.5  # share of bytes never compacted at which compaction is due
+    segment_bytes: int = 2**30  # of a compacted topic: repacked once a partition has so many new bytes …
+    segment_ms: int = 604_800_000  # … or once the first of them are so old
     key_schema_validation: SchemaValidation = "none"  # what an append checks of keys, by the schema registry
     value_schema_validation: SchemaValidation = "none"  # and of values
     validates: bool = (

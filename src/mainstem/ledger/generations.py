@@ -16,6 +16,7 @@ import msgspec
 
 from mainstem.api.lake import Part, PartName
 from mainstem.errors import InvalidInput, MainstemError, StalePlan, StreamNotFound, invariant
+from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten, bad_parts, prefix_of
@@ -105,12 +106,13 @@ def name_of(part: Part) -> PartName:
 class Generations(Section[GenerationsState]):
     """The parts of every stream that has any, and the garbage."""
 
-    requires = (Streams, Topics, Tasks)
+    requires = (Streams, Topics, Tasks, Compactions)
 
-    def __init__(self, streams: Streams, topics: Topics, tasks: Tasks) -> None:
+    def __init__(self, streams: Streams, topics: Topics, tasks: Tasks, compactions: Compactions) -> None:
         self._streams = streams
         self._topics = topics
         self._tasks = tasks
+        self._compactions = compactions  # of what the log's own bytes hold
         self._parts_sum = 0  # of the parts' hashes
         self.served: dict[int, list[ServedPart]] = {}  # by stream; only streams that have parts
         self._keys: set[str] = set()  # of the files that parts name
@@ -332,6 +334,8 @@ class Generations(Section[GenerationsState]):
             if self._streams.tracked(command.stream) is not None:
                 return StalePlan("a topic with a cap or ttl cannot be compacted")
             return None
+        if self._compactions.sparse(command.stream, command.parts[0].base, command.parts[-1].end):
+            return None
         absent = sum(one.absent for one in replaced)
         missing = sum(max(0, self._live(command.stream, part) - part.records) for part in command.parts)
         if missing > absent:
@@ -343,7 +347,9 @@ class Generations(Section[GenerationsState]):
     ) -> None:
         stream = command.stream
         compacted = bool(replaced) and all(one.compacted for one in replaced)
-        sparse = lease.compacts_before_ms > 0 or any(one.absent for one in replaced)
+        # From here on, the parts count what the log's own bytes lack.
+        moved = self._compactions.take_absent(stream, command.parts[0].base, command.parts[-1].end)
+        sparse = lease.compacts_before_ms > 0 or moved > 0 or any(one.absent for one in replaced)
         fresh = [
             ServedPart(
                 part,
@@ -353,7 +359,7 @@ class Generations(Section[GenerationsState]):
             )
             for part in command.parts
         ]
-        removed = sum(one.absent for one in fresh) - sum(one.absent for one in replaced)
+        removed = sum(one.absent for one in fresh) - sum(one.absent for one in replaced) - moved
         if removed > 0:
             self._streams.compacted(stream, removed)
         served = self.served.setdefault(stream, [])

@@ -10,6 +10,8 @@ import msgspec
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.brokers import Brokers
+from mainstem.ledger.buckets import Buckets
+from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
@@ -57,6 +59,7 @@ class Sections:
     queues: Queues
     shares: Shares
     tasks: Tasks
+    compactions: Compactions
     generations: Generations
     routers: Routers
     tables: Tables
@@ -70,6 +73,7 @@ class Sections:
     reports: Reports
     api_keys: ApiKeys
     schemas: Schemas
+    buckets: Buckets
 
 
 class Registry:

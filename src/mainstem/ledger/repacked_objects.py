@@ -16,9 +16,11 @@ import msgspec
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, StalePlan
+from mainstem.ledger.compactions import RecordsCompacted
 from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.parts import ObjectsForgotten
+from mainstem.ledger.routers import Routers
 from mainstem.ledger.section import Command, Moment, Section, applies
 
 REPACKED_FILES_PER_ROUND_MAX = 10_000
@@ -34,12 +36,15 @@ class RepackedFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishRepack(Command, frozen=True, tag=140):
-    """Serve what the log's objects [first, end) held from these files, instead of the present ones."""
+    """Serve what the log's objects [first, end) held from these files, instead of the present ones.
+
+    Some may be among the present ones: compaction replaces only files with records to remove."""
 
     first: int  # numbers of the log's own objects
     end: int
     sources: tuple[str, ...]  # keys of the files that were read; none: the log's own objects
     files: tuple[RepackedFile, ...]  # by stream and offset; none: nothing of the range is needed any more
+    removed: tuple[tuple[int, int, int, int], ...] = ()  # by compaction: (stream, base, end, live records)
 
 
 class ForgetRepacked(Command, frozen=True, tag=141):
@@ -100,7 +105,10 @@ class RepackedState(msgspec.Struct, frozen=True, array_like=True):
 class RepackedObjects(Section[RepackedState]):
     """The repacks, in the order of the log's objects, and the garbage."""
 
-    def __init__(self) -> None:
+    requires = (Routers,)
+
+    def __init__(self, routers: Routers | None = None) -> None:
+        self._routers = routers  # None: nothing is copied by reference
         self.frontier = 0  # the log's own objects serve from this number on
         self.rounds: list[RepackRound] = []  # in the order of the log's objects
         self._rounds: Keyed[int, RepackRound] = Keyed(_round_hash)  # by their first object
@@ -148,10 +156,16 @@ class RepackedObjects(Section[RepackedState]):
                 return StalePlan("other files than those that were read now serve these objects of the log")
         elif command.first != self.frontier:
             return StalePlan(f"the log's own objects serve from {self.frontier} on, not from {command.first}")
+        if self._routers is not None:
+            reaching = self._routers.legs.aliases.reaching
+            if any(reaching(stream, base, end) for stream, base, end, _ in command.removed):
+                return StalePlan("copies in other streams need records that the repack removes")
         for file in command.files:
-            if self.knows(file.key):
+            if file.key not in command.sources and self.knows(file.key):
                 return StalePlan(f"the file {file.key!r} was published before, in another repack")
         self._replace(command, replaced)
+        for one in command.removed:
+            now.publish(RecordsCompacted(*one))
         return Repacked(self.frontier, repeated=False)
 
     @applies(ForgetRepacked)
@@ -159,8 +173,9 @@ class RepackedObjects(Section[RepackedState]):
         return ObjectsForgotten(sum(self._garbage.pop(key) is not None for key in command.keys))
 
     def _replace(self, command: PublishRepack, replaced: list[RepackRound]) -> None:
+        kept = {file.key for file in command.files}
         for one in replaced:
-            self._remove(one)
+            self._remove(one, kept)
         if command.files:
             level = max((one.level for one in replaced), default=0) + (len(replaced) != 1)
             self._add(
@@ -175,14 +190,15 @@ class RepackedObjects(Section[RepackedState]):
         self._files.update(enumerate(one.files, one.number))
         self._keys.update(one.keys)
 
-    def _remove(self, one: RepackRound) -> None:
+    def _remove(self, one: RepackRound, kept: set[str]) -> None:
         self._rounds.pop(one.first)
         self.rounds = list(self._rounds)
         for number in range(one.number, one.number + len(one.files)):
             del self._files[number]
         self._keys.difference_update(one.keys)
         for key in one.keys:
-            self._garbage.put(key, key)
+            if key not in kept:
+                self._garbage.put(key, key)
 
     # State as a whole
 
@@ -216,6 +232,10 @@ def _bad_command(command: PublishRepack) -> InvalidInput | None:
         return InvalidInput("the files of a repack must be in the order of their streams and offsets")
     if len({file.key for file in command.files}) < len(command.files):
         return InvalidInput("a repack names a file twice")
+    if any(
+        stream < 0 or not 0 <= base < end or records < 0 for stream, base, end, records in command.removed
+    ):
+        return InvalidInput("a repack removes records of an invalid range")
     return None
 
 

@@ -32,7 +32,7 @@ STATE_COLUMNS = (
     "durability",
     "alive",
 )
-_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plain")
+_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plain", "compacts")
 
 
 class StreamColumns:
@@ -55,6 +55,7 @@ class StreamColumns:
         self.key_window_ms: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # of idempotency keys
         self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream rejects records
         self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
+        self.compacts: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # the log compacts it
         self._bind()
 
     def _bind(self) -> None:
@@ -90,6 +91,7 @@ class StreamColumns:
         self.rejects[stream] = config.discard == "reject"
         capped = config.cap_records or config.cap_bytes or config.tracked
         self.plain[stream] = not capped and config.durability != "ephemeral"
+        self.compacts[stream] = self.plain[stream] and "compact" in config.cleanup_policy
 
     def columns_digest(self) -> int:
         """The hash of the columns that a checkpoint holds."""

@@ -118,7 +118,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         self._columns: dict[int, TrackedRecords] = {}
         self.transactions = StreamTransactions()
         self._watchers: dict[int, Callable[[int, int], None]] = {}
-        self._absent: Callable[[int, int, int], int] = _none_absent
+        self._absent: list[Callable[[int, int, int], int]] = []
         # Called with every range of records that is removed: (stream, start, end, bytes).
         self.on_removed: Callable[[int, int, int, int], None] | None = None
 
@@ -260,8 +260,8 @@ class Streams(StreamColumns, Section[StreamsState]):
         self.bytes[stream] -= size
 
     def count_absent(self, absent: Callable[[int, int, int], int]) -> None:
-        """Use `absent` to count the offsets of a removed range that compaction had removed before."""
-        self._absent = absent
+        """Also use `absent` to count the offsets of a removed range that compaction had removed before."""
+        self._absent.append(absent)
 
     def append_alias(self, streams: Int64s, offsets: int, records: int, size: int, time_ms: int) -> None:
         """Append the same copies at the next `offsets` of each of these different `plain` streams.
@@ -344,7 +344,8 @@ class Streams(StreamColumns, Section[StreamsState]):
     def _remove_below(self, stream: int, floor: int, stated_bytes: int) -> tuple[int, int]:
         """Remove the live records of [start, floor) from the counts and columns."""
         start, holes = self.start(stream), self.holes(stream)
-        records = floor - start - holes.covered(start, floor) - self._absent(stream, start, floor)
+        records = floor - start - holes.covered(start, floor)
+        records -= sum(absent(stream, start, floor) for absent in self._absent)
         records = min(records, int(self.records[stream]))  # after compaction, records are counted, not listed
         columns = self._columns.get(stream)
         if columns is None:
@@ -405,7 +406,7 @@ class Streams(StreamColumns, Section[StreamsState]):
             size = self._untracked_bytes(stream, columns, start, min(end, columns.since))
             size += columns.erase(start, end)
         self._make_hole(stream, start, end, reason)
-        self.records[stream] -= end - start
+        self.records[stream] -= min(end - start, int(self.records[stream]))  # some may be compacted away
         self.bytes[stream] -= size
         if self.on_removed is not None:
             self.on_removed(stream, start, end, size)
@@ -545,10 +546,6 @@ class Streams(StreamColumns, Section[StreamsState]):
             self._columns[stream] = TrackedRecords.decode(since, offsets, sizes, times)
         self.transactions = StreamTransactions.decode(state.transactions)
         self.passed = PassedLosses.decode(state.passed)
-
-
-def _none_absent(stream: int, start: int, end: int) -> int:
-    return 0
 
 
 def _spread(size: int, count: int) -> npt.NDArray[np.int64]:

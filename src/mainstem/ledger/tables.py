@@ -81,10 +81,20 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True):
     removed_snapshots: tuple[int, ...] = ()
 
 
+class NewTable(msgspec.Struct, frozen=True, array_like=True):
+    """A user's table that a transaction creates."""
+
+    namespace: str
+    name: str
+    table_id: bytes
+    location: str  # of its first metadata
+
+
 class CommitTables(Command, frozen=True, tag=104):
     """Commit all of these, or none."""
 
     commits: tuple[TableCommit, ...]
+    created: tuple[NewTable, ...] = ()
 
 
 class DropTable(Command, frozen=True, tag=105):
@@ -286,20 +296,9 @@ class Tables(Section[TablesState]):
 
     @applies(CreateTable)
     def create(self, command: CreateTable, now: Moment) -> TableSettled | MainstemError:
-        refusal = (
-            self._bad_new_name(command.namespace, command.name)
-            or self._bad_owner(command)
-            or _bad_location(command.location)
-        )
+        refusal = self._bad_creation(command)
         if refusal:
             return refusal
-        if len(command.table_id) != 16 or any(
-            each.table_id == command.table_id for each in self._tables.unordered()
-        ):
-            return InvalidInput("a table id has 16 bytes and is unique")
-        full = self._tables.refusal((command.namespace, command.name), TABLES_MAX, "tables")
-        if full is not None:
-            return full
         self._put(
             Table(
                 command.namespace,
@@ -363,7 +362,7 @@ class Tables(Section[TablesState]):
 
     @applies(CommitTables)
     def commit(self, command: CommitTables, now: Moment) -> TablesCommitted | MainstemError:
-        if len(command.commits) > limits.TABLES_PER_COMMIT_MAX:
+        if len(command.commits) + len(command.created) > limits.TABLES_PER_COMMIT_MAX:
             return InvalidInput(f"a transaction changes at most {limits.TABLES_PER_COMMIT_MAX} tables")
         found = []
         for each in command.commits:
@@ -374,10 +373,23 @@ class Tables(Section[TablesState]):
             found.append(table)
         if len({id(table) for table in found}) != len(found):
             return InvalidInput("a transaction names a table twice")
+        creations = [
+            CreateTable(new.namespace, new.name, new.table_id, new.location) for new in command.created
+        ]
+        for creation in creations:
+            refusal = self._bad_creation(creation)
+            if refusal:
+                return refusal
+        if len({(new.namespace, new.name) for new in creations}) != len(creations) or len(
+            {new.table_id for new in creations}
+        ) != len(creations):
+            return InvalidInput("a transaction names a table twice")
         for table, each in zip(found, command.commits, strict=True):
             if isinstance(table, Table):
                 self._step(table, each, now.position)
-        return TablesCommitted(len(found))
+        for creation in creations:
+            self.create(creation, now)
+        return TablesCommitted(len(found) + len(creations))
 
     def _bad_commit(self, table: Table, commit: TableCommit) -> MainstemError | None:
         if table.location != commit.expected:
@@ -437,7 +449,22 @@ class Tables(Section[TablesState]):
             return refusal
         if self.properties(namespace) is None:
             return NamespaceNotFound(namespace)
-        return TableExists(namespace, name) if (namespace, name) in self._tables else None
+        present = self._tables.get((namespace, name))
+        return None if present is None else TableExists(namespace, name, view=present.kind == "view")
+
+    def _bad_creation(self, command: CreateTable) -> MainstemError | None:
+        refusal = (
+            self._bad_new_name(command.namespace, command.name)
+            or self._bad_owner(command)
+            or _bad_location(command.location)
+        )
+        if refusal:
+            return refusal
+        if len(command.table_id) != 16 or any(
+            each.table_id == command.table_id for each in self._tables.unordered()
+        ):
+            return InvalidInput("a table id has 16 bytes and is unique")
+        return self._tables.refusal((command.namespace, command.name), TABLES_MAX, "tables")
 
     def _bad_owner(self, command: CreateTable) -> MainstemError | None:
         if not command.topic_id:

@@ -103,8 +103,11 @@ class LedgerClock:
         self._reached_ms = reached_ms  # by the newest commit
         self._base_ms: int | None = None  # ledger time minus monotonic time, while it is ahead of the clock
 
-    def now_ms(self) -> int:
-        wall, reached = self._clock.now_ms(), self._reached_ms()
+    def now_ms(self, wall: int | None = None) -> int:
+        """`wall`: what the clock says, if the caller has just asked it."""
+        if wall is None:
+            wall = self._clock.now_ms()
+        reached = self._reached_ms()
         base = self._base_ms
         if base is None and reached - wall <= limits.LEDGER_AHEAD_MS_MAX:
             return wall

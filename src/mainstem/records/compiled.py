@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import json_kernels, kernels, writing_kernels
+from mainstem.records import compaction_kernels, json_kernels, kernels, writing_kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +49,10 @@ _CALLED_BY_KERNELS = (
     json_kernels.put_string,
     json_kernels.put_base64,
     json_kernels.put_data,
+    compaction_kernels.sip_round,
+    compaction_kernels.hash_key,
+    compaction_kernels.find_slot,
+    compaction_kernels.put_int,
 )
 _lock = Lock()
 

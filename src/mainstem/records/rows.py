@@ -2,7 +2,7 @@
 
 | column           | type                                          | field id | holds                                  |
 |------------------|-----------------------------------------------|----------|----------------------------------------|
-| `_partition`     | int32                                         | 1        | the same in every row                  |
+| `_partition_id`  | int32                                         | 1        | the same in every row                  |
 | `_offset`        | int64                                         | 2        | rising, maybe with gaps                |
 | `_timestamp`     | timestamp[us, UTC]                            | 3        | the time, or the nearest that fits     |
 | `_key`           | binary, null                                  | 4        |                                        |
@@ -52,7 +52,7 @@ def table_schema() -> pa.Schema:
     header = pa.struct([_field("key", pa.string(), 8, nullable=False), _field("value", pa.binary(), 9)])
     return pa.schema(
         [
-            _field("_partition", pa.int32(), 1, nullable=False),
+            _field("_partition_id", pa.int32(), 1, nullable=False),
             _field("_offset", pa.int64(), 2, nullable=False),
             _field("_timestamp", pa.timestamp("us", tz="UTC"), 3, nullable=False),
             _field("_key", pa.binary(), 4),

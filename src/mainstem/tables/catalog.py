@@ -10,10 +10,11 @@ import asyncio
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from mainstem import events, limits
 from mainstem.api.lake import PartChange
@@ -25,6 +26,7 @@ from mainstem.errors import (
     TableChanged,
     TableExists,
     TableNotFound,
+    ViewNotFound,
     described,
 )
 from mainstem.ledger.table import Table
@@ -36,6 +38,7 @@ from mainstem.ledger.tables import (
     CreateTable,
     DropNamespace,
     DropTable,
+    NewTable,
     PutNamespaceProperties,
     RenameTable,
     TableCommit,
@@ -46,13 +49,15 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Random
 from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.tables import table_metadata
+from mainstem.tables import table_metadata, view_metadata
+from mainstem.tables.locations import FOLDER, S3_PREFIX, Locations
 from mainstem.tables.table_metadata import Changed, TableUpdates
 
 __all__ = [
     "DEFAULT_NAMESPACE",
     "FOLDER",
     "LEVELS",
+    "S3_PREFIX",
     "TOPIC_SUFFIX",
     "Catalog",
     "LoadedTable",
@@ -66,13 +71,12 @@ __all__ = [
 
 _events = events.named("tables")
 
-FOLDER = "tables"  # keys of all tables' own objects start with it
-
 ID_DIGITS = 16  # of a table's id, in the name of its folder
 TOPIC_SUFFIX = ".topic"  # of the folder of a topic's table: only the server writes there
 
 _TOPIC_FOLDER = re.compile(rf"-([0-9a-f]{{{ID_DIGITS}}}){re.escape(TOPIC_SUFFIX)}/")
-_VERSION = re.compile(r"/metadata/(\d{1,12})-[0-9a-f-]{36}\.metadata\.json$")
+_VERSION = re.compile(r"/(\d{1,12})-[0-9a-f-]{36}\.metadata\.json$")
+_METADATA_PATH = "write.metadata.path"  # property of a table or view: its folder of metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,16 @@ class TableChange:
 
 
 class Catalog:
-    def __init__(self, log: Log, random: Random, store: ObjectStore, store_url: str) -> None:
+    """`allowed`: URLs of prefixes outside the store below which clients may have tables."""
+
+    def __init__(
+        self, log: Log, random: Random, store: ObjectStore, store_url: str, allowed: Sequence[str] = ()
+    ) -> None:
         self._log = log
         self._random = random
         self._store = store
-        self.store_url = _location_of(store_url)
+        self._locations = Locations(store, store_url, allowed)
+        self.store_url = self._locations.store_url
         self._parsed: OrderedDict[str, Any] = OrderedDict()  # location → metadata, most recently used last
 
     # Namespaces
@@ -149,36 +158,58 @@ class Catalog:
 
     def tables(self, namespace: str) -> list[Table]:
         """Raises NamespaceNotFound."""
+        return [table for table in self._in(namespace) if table.kind != "view"]
+
+    def views(self, namespace: str) -> list[Table]:
+        """Raises NamespaceNotFound."""
+        return [table for table in self._in(namespace) if table.kind == "view"]
+
+    def _in(self, namespace: str) -> list[Table]:
         self.properties(namespace)
         return [table for table in self._log.ledger.tables if table.namespace == namespace]
 
+    def find(self, name: TableName) -> Table | None:
+        """The table or view of that name."""
+        return self._log.ledger.tables.get(*name)
+
     def table(self, name: TableName) -> Table:
-        """Raises NamespaceNotFound, TableNotFound."""
-        table = self._log.ledger.tables.get(*name)
-        if table is None:
-            self.properties(name[0])
+        """Raises TableNotFound, also where the namespace does not exist: engines ask for `table.snapshots` so."""
+        table = self.find(name)
+        if table is None or table.kind == "view":
             raise TableNotFound(*name)
         return table
 
+    def view(self, name: TableName) -> Table:
+        """Raises ViewNotFound."""
+        view = self.find(name)
+        if view is None or view.kind != "view":
+            raise ViewNotFound(*name)
+        return view
+
     async def load(self, name: TableName) -> LoadedTable:
         """Raises TableNotFound."""
+        return await self._load(lambda: self.table(name))
+
+    async def load_view(self, name: TableName) -> LoadedTable:
+        """Raises ViewNotFound."""
+        return await self._load(lambda: self.view(name))
+
+    async def _load(self, find: Callable[[], Table]) -> LoadedTable:
         for _ in range(limits.TABLE_COMMIT_TRIES):
-            location = self.table(name).location
+            location = find().location
             try:
-                return LoadedTable(location, await self._store.get(self.key_of(location)))
+                return LoadedTable(location, await self._get(location))
             except NotFound:
-                if self.table(name).location == location:
+                if find().location == location:
                     raise  # else the table changed, and its old metadata was swept
-        raise TableChanged(f"table {name[1]!r} changes faster than it can be read: try again")
+        raise TableChanged(f"table {find().name!r} changes faster than it can be read: try again")
 
     async def create(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
         """Create a user's own table from the body of a create request. A staged table is not stored or committed."""
         table_name = _text(body, "name")
-        if self._log.ledger.tables.get(namespace, table_name) is not None:
-            raise TableExists(namespace, table_name)
-        self.properties(namespace)
+        self._check_free((namespace, table_name))
         table_id = self._random.token(16)
-        folder = self._own_folder(body.get("location")) or self.folder_of(namespace, table_name, table_id)
+        folder = self._new_folder(namespace, table_name, table_id, body.get("location"))
         metadata = await asyncio.to_thread(table_metadata.created, body, table_id, folder)
         loaded = await self._written(metadata, folder, 0, store=not body.get("stage-create"))
         if not body.get("stage-create"):
@@ -194,13 +225,13 @@ class Catalog:
 
     async def register(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
         """Register a table whose metadata is in the store. Raises TableExists, InvalidInput."""
-        location = _text(body, "metadata-location")
+        location = self._locations.checked(_text(body, "metadata-location"))
         try:
-            data = await self._store.get(self._own_key(location))
+            data = await self._get(location)
         except NotFound:
             raise InvalidInput(f"no metadata at {location[:512]!r}") from None
         metadata = await asyncio.to_thread(table_metadata.parsed, data)
-        self._own_folder(metadata.location)
+        self._locations.checked(metadata.location)
         table_id = metadata.table_uuid.bytes
         await self._log.propose(CreateTable(namespace, _text(body, "name"), table_id, location))
         return LoadedTable(location, data)
@@ -224,16 +255,65 @@ class Catalog:
 
     async def delete_folder(self, location: str) -> None:
         """Delete the objects of a dropped table, unless another table's metadata is in the folder."""
-        prefix = f"{self._own_key(location)}/"
-        if any(self.key_of(table.location).startswith(prefix) for table in self._log.ledger.tables):
-            return
-        async for found in self._store.list(prefix):
-            await self._store.delete(found.key)
+        store, key = self._locations.find(self._locations.checked(location))
+        prefix = f"{key}/"
+        for table in self._log.ledger.tables:
+            other, used = self._locations.find(table.location)
+            if other is store and used.startswith(prefix):
+                return
+        async for found in store.list(prefix):
+            await store.delete(found.key)
 
     async def rename(self, name: TableName, to: TableName) -> None:
         """Raises TableNotFound, NamespaceNotFound, TableExists."""
         table = self.table(name)
         await self._log.propose(RenameTable(*name, table.table_id, *to))
+
+    # Views
+
+    async def create_view(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
+        """Raises NamespaceNotFound, TableExists, InvalidInput."""
+        name = _text(body, "name")
+        self._check_free((namespace, name))
+        view_id = self._random.token(16)
+        folder = self._new_folder(namespace, name, view_id, body.get("location"))
+        view = view_metadata.created(body, view_id, folder)
+        loaded = await self._put(view, folder, 0)
+        await self._log.propose(CreateTable(namespace, name, view_id, loaded.location, kind="view"))
+        return loaded
+
+    async def commit_view(self, name: TableName, asked: TableUpdates) -> LoadedTable:
+        """Raises ViewNotFound, TableChanged, InvalidInput."""
+        for _ in range(limits.TABLE_COMMIT_TRIES):
+            view = self.view(name)
+            before = view.location
+            after = view_metadata.changed(view_metadata.parsed(await self._get(before)), asked)
+            folder = self._locations.checked(after["location"])
+            loaded = await self._put(after, folder, _version(before) + 1)
+            commit = TableCommit(*name, view.table_id, before, loaded.location)
+            try:
+                await self._log.propose(CommitTables((commit,)))
+            except TableChanged:
+                continue
+            return loaded
+        raise TableChanged("other commits came first each time: try again")
+
+    async def drop_view(self, name: TableName) -> None:
+        """Raises ViewNotFound."""
+        view = self.view(name)
+        await self._log.propose(DropTable(*name, view.table_id))
+
+    async def rename_view(self, name: TableName, to: TableName) -> None:
+        """Raises ViewNotFound, NamespaceNotFound, TableExists."""
+        view = self.view(name)
+        await self._log.propose(RenameTable(*name, view.table_id, *to))
+
+    async def _put(self, view: view_metadata.View, folder: str, version: int) -> LoadedTable:
+        location = self._next_location(folder, version, view["properties"])
+        data = msgspec.json.encode(view)
+        store, key = self._locations.find(location)
+        await store.put(key, data)
+        return LoadedTable(location, data)
 
     # Commits
 
@@ -247,11 +327,9 @@ class Catalog:
                 f"a commit may change 1 to {limits.TABLES_PER_COMMIT_MAX} tables, not {len(changes)}"
             )
         for _ in range(limits.TABLE_COMMIT_TRIES):
-            if len(changes) == 1 and self._creates(changes[0]):
-                return [await self._commit_creation(changes[0])]
             prepared = [await self._prepare(change) for change in changes]
             try:
-                await self._log.propose(CommitTables(tuple(commit for commit, _ in prepared)))
+                await self._log.propose(_command([proposed for proposed, _ in prepared]))
             except TableChanged:
                 # Another commit came first. The requirements decide whether this one is still valid.
                 if any(change.expected for change in changes):
@@ -260,7 +338,9 @@ class Catalog:
             return [loaded for _, loaded in prepared]
         raise TableChanged("other commits came first each time: try again")
 
-    async def _prepare(self, change: TableChange) -> tuple[TableCommit, LoadedTable]:
+    async def _prepare(self, change: TableChange) -> tuple[TableCommit | CreateTable, LoadedTable]:
+        if self._creates(change):
+            return await self._prepare_creation(change)
         table = self.table(change.name)
         before = table.location
         if change.expected and change.expected != before:
@@ -269,7 +349,7 @@ class Catalog:
             table_metadata.check_harmless(change.asked)
         if change.asked.updates:
             after = await self._changed(before, change)
-            self._own_folder(after.metadata.location)
+            self._locations.checked(after.metadata.location)
             loaded = await self._written(after.metadata, after.metadata.location, _version(before) + 1)
         else:
             after = Changed(None, (), ())
@@ -289,21 +369,30 @@ class Catalog:
     def _creates(self, change: TableChange) -> bool:
         return any(each.get("type") == "assert-create" for each in change.asked.requirements)
 
-    async def _commit_creation(self, change: TableChange) -> LoadedTable:
-        """Commit a staged creation: the table exists from here on."""
+    async def _prepare_creation(self, change: TableChange) -> tuple[CreateTable, LoadedTable]:
+        """A staged creation: the table exists once it is committed."""
         namespace, name = change.name
-        if self._log.ledger.tables.get(namespace, name) is not None:
-            raise TableExists(namespace, name)
+        if self.find(change.name) is not None:
+            exists = self._exists(change.name)
+            exists.requirement = not exists.view
+            raise exists
         self.properties(namespace)
         after = await asyncio.to_thread(table_metadata.changed, None, None, change.asked)
-        folder = self._own_folder(after.metadata.location)
-        if folder is None:
+        if after.metadata.location is None:
             raise InvalidInput("a new table needs a location")
+        folder = self._locations.checked(after.metadata.location)
         loaded = await self._written(after.metadata, folder, 0)
-        await self._log.propose(
-            CreateTable(namespace, name, after.metadata.table_uuid.bytes, loaded.location)
-        )
-        return loaded
+        return CreateTable(namespace, name, after.metadata.table_uuid.bytes, loaded.location), loaded
+
+    def _check_free(self, name: TableName) -> None:
+        """Raises TableExists, NamespaceNotFound."""
+        if self.find(name) is not None:
+            raise self._exists(name)
+        self.properties(name[0])
+
+    def _exists(self, name: TableName) -> TableExists:
+        present = self.find(name)
+        return TableExists(*name, view=present is not None and present.kind == "view")
 
     # Metadata
 
@@ -311,7 +400,7 @@ class Catalog:
         """PyIceberg's metadata; do not modify it."""
         found = self._parsed.get(location)
         if found is None:
-            data = await self._store.get(self.key_of(location))
+            data = await self._get(location)
             found = await asyncio.to_thread(table_metadata.parsed, data)
             self._keep(location, found)
         else:
@@ -328,13 +417,24 @@ class Catalog:
         )
 
     async def _written(self, metadata: Any, folder: str, version: int, *, store: bool = True) -> LoadedTable:
-        name = uuid.UUID(bytes=self._random.token(16))
-        location = f"{folder}/metadata/{version:05}-{name}.metadata.json"
+        location = self._next_location(folder, version, metadata.properties)
         data = await asyncio.to_thread(table_metadata.written, metadata)
         if store:
-            await self._store.put(self.key_of(location), data)
+            objects, key = self._locations.find(location)
+            await objects.put(key, data)
             self._keep(location, metadata)
         return LoadedTable(location if store else "", data)
+
+    def _next_location(self, folder: str, version: int, properties: Mapping[str, str]) -> str:
+        name = uuid.UUID(bytes=self._random.token(16))
+        path = str(properties.get(_METADATA_PATH, "")).rstrip("/")
+        if not path.startswith(f"{folder}/"):  # the server writes into the folder of the table only
+            path = f"{folder}/metadata"
+        return f"{self._locations.checked(path)}/{version:05}-{name}.metadata.json"
+
+    async def _get(self, location: str) -> bytes:
+        store, key = self._locations.find(location)
+        return await store.get(key)
 
     def _keep(self, location: str, metadata: Any) -> None:
         self._parsed[location] = metadata
@@ -348,7 +448,7 @@ class Catalog:
 
         A table that cannot be relocated stays as it is, and fails when it is used."""
         for table in list(self._log.ledger.tables):
-            if not table.location.startswith(f"{self.store_url}/"):
+            if not self._locations.holds(table.location):
                 try:
                     await self._relocate_table(table)
                 except TableChanged:
@@ -359,6 +459,13 @@ class Catalog:
     async def _relocate_table(self, table: Table) -> None:
         before = table.location
         key, content = await found_in(self._store, before)
+        if table.kind == "view":
+            view = view_metadata.parsed(content)
+            moved = view["location"].replace(before.removesuffix(key), f"{self.store_url}/", 1)
+            loaded = await self._put({**view, "location": moved}, moved, _version(before) + 1)
+            commit = TableCommit(table.namespace, table.name, table.table_id, before, loaded.location)
+            await self._log.propose(CommitTables((commit,)))
+            return
         table_metadata.check_available()
         from mainstem.tables.relocation import Relocation
 
@@ -376,7 +483,7 @@ class Catalog:
     def folder_of(self, namespace: str, name: str, table_id: bytes, suffix: str = "") -> str:
         """The folder of a table's own objects. It includes the id: a later table of the same name is another table."""
         own = f"{sanitised(name)[:200]}-{table_id.hex()[:ID_DIGITS]}{suffix}"
-        return f"{self.store_url}/{FOLDER}/{sanitised(namespace)[:200]}/{own}"
+        return f"{self.location_of(namespace)}/{own}"
 
     async def sweep_topics(self, before_ms: int) -> int:
         """Delete old objects of topics' tables that no longer exist. Returns how many.
@@ -396,28 +503,20 @@ class Catalog:
         return deleted
 
     def key_of(self, location: str) -> str:
-        return location.removeprefix(f"{self.store_url}/")
+        return self._locations.key_of(location)
 
-    def _own_key(self, location: str) -> str:
-        """Raises InvalidInput unless it is in the folder of all tables: clients must not name the server's files."""
-        prefix = f"{self.store_url}/{FOLDER}/"
-        if len(location) > limits.TABLE_LOCATION_CHARS_MAX // 2:  # leaves space for the names of files in it
-            raise InvalidInput(f"a location may have up to {limits.TABLE_LOCATION_CHARS_MAX // 2} characters")
-        key = location.removeprefix(f"{self.store_url}/").rstrip("/")
-        parts = key.split("/")
-        if not location.startswith(prefix) or any(not part or part.startswith(".") for part in parts):
-            raise InvalidInput(
-                f"location {location[:512]!r} is not below {prefix}, where this server keeps tables"
-            )
-        return key
+    def location_of(self, namespace: str) -> str:
+        """Where tables of a namespace are, unless a client or the namespace names another place."""
+        return f"{self.store_url}/{FOLDER}/{sanitised(namespace)[:200]}"
 
-    def _own_folder(self, location: object) -> str | None:
-        if location is None:
-            return None
-        if not isinstance(location, str):
-            raise InvalidInput("a location must be a string")
-        self._own_key(location)
-        return location.rstrip("/")
+    def _new_folder(self, namespace: str, name: str, table_id: bytes, location: object) -> str:
+        """The folder of a new table: the client's, else one below the location of the namespace."""
+        if location is not None:
+            return self._locations.checked(location)
+        base = self.properties(namespace).get("location")
+        if base is None:
+            return self.folder_of(namespace, name, table_id)
+        return f"{self._locations.checked(base)}/{sanitised(name)[:200]}-{table_id.hex()[:ID_DIGITS]}"
 
 
 async def found_in(store: ObjectStore, location: str) -> tuple[str, bytes]:
@@ -438,12 +537,14 @@ def sanitised(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
-def _location_of(store_url: str) -> str:
-    """A store's URL as table locations have it: without options, file paths not percent-encoded."""
-    parts = urlsplit(store_url)
-    if parts.scheme == "file":
-        return f"file://{unquote(parts.path).rstrip('/')}"
-    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+def _command(proposed: Sequence[TableCommit | CreateTable]) -> CommitTables | CreateTable:
+    """One command for everything a transaction proposes."""
+    commits = tuple(each for each in proposed if isinstance(each, TableCommit))
+    created = tuple(each for each in proposed if isinstance(each, CreateTable))
+    if len(created) == 1 and not commits:
+        return created[0]
+    new = tuple(NewTable(each.namespace, each.name, each.table_id, each.location) for each in created)
+    return CommitTables(commits, new)
 
 
 def _version(location: str) -> int:

@@ -113,14 +113,30 @@ def _json_schema_type(about: object) -> ColumnType:
     return _JSON_SCHEMA_TYPES.get(kinds, "json") if isinstance(kinds, str) else "json"
 
 
+# Names of the raw columns, and the names that Iceberg reserves. All begin with an underscore, and so may later ones:
+# no typed column may.
+RESERVED_NAMES = (
+    *("_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers"),
+    *("_timestamp_ms", "_header_names", "_append_time", "_error"),
+    *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+    *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+)
+
+
 def _check_names(columns: Sequence[Column]) -> None:
+    reserved = [column.name for column in columns if column.name.startswith("_")]
+    if reserved:
+        raise InvalidConfig(
+            f"column names must not begin with an underscore: {', '.join(map(repr, reserved))[:512]}; "
+            f"records and Iceberg reserve {', '.join(RESERVED_NAMES)}. Declare another name, with the key as path: "
+            f'{{"name": "{reserved[0].lstrip("_")[:64] or "column"}", "path": "$.{reserved[0][:64]}", "type": …}}'
+        )
     seen: set[str] = set()
     for column in columns:
         name = column.name
-        if not 1 <= len(name) <= limits.NAME_CHARS_MAX or not name.isprintable() or name.startswith("_"):
+        if not 1 <= len(name) <= limits.NAME_CHARS_MAX or not name.isprintable():
             raise InvalidConfig(
-                f"{name[:64]!r} is not a valid column name: use 1 to {limits.NAME_CHARS_MAX} printable characters; "
-                "names of raw columns begin with an underscore, others must not"
+                f"{name[:64]!r} is not a valid column name: use 1 to {limits.NAME_CHARS_MAX} printable characters"
             )
         if name.lower() in seen:  # many engines ignore case
             raise InvalidConfig(f"column {name[:64]!r} is declared twice")

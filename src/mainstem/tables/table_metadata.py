@@ -27,6 +27,8 @@ OWN_PROPERTIES = ("gc.", "mainstem.", "write.", "commit.", "history.", "format-v
 PARTITION_FIELD_ID = 1000
 TIMESTAMP_FIELD_ID = 3  # in both kinds of table
 
+_FORMAT_VERSION_MAX = 3  # PyIceberg reads and builds it, but does not upgrade to it by itself
+
 # What PyIceberg raises for invalid input, besides its own errors.
 _SENSELESS = (
     ValueError,
@@ -79,7 +81,10 @@ def parsed(data: bytes) -> TableMetadata:
 
 
 def written(metadata: TableMetadata) -> bytes:
-    return metadata.model_dump_json(by_alias=True, exclude_none=True).encode()
+    from pyiceberg.typedef import IcebergBaseModel
+
+    # Not the method of the metadata itself: PyIceberg's own refuses format version 3.
+    return IcebergBaseModel.model_dump_json(metadata, by_alias=True, exclude_none=True).encode()
 
 
 def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetadata:
@@ -94,16 +99,20 @@ def created(body: dict[str, Any], table_id: bytes, location: str) -> TableMetada
 
     try:
         spec, order = body.get("partition-spec"), body.get("write-order")
-        return new_table_metadata(
-            Schema.model_validate(body.get("schema")),
+        schema = Schema.model_validate(body.get("schema"))
+        metadata = new_table_metadata(
+            schema,
             PartitionSpec.model_validate(spec) if spec else UNPARTITIONED_PARTITION_SPEC,
             SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
             location,
             dict(body.get("properties") or {}),
             uuid.UUID(bytes=table_id),
         )
+        defaults = _with_defaults(_dumped(metadata.schema()), _dumped(schema))
+        metadata = metadata.model_copy(update={"schemas": [Schema.model_validate(defaults)]})
     except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
         raise InvalidInput(f"the table cannot be created: {_first_line(wrong)}") from None
+    return _with_row_ids(metadata)
 
 
 def changed(
@@ -114,9 +123,9 @@ def changed(
     Raises TableChanged if a requirement does not hold, InvalidInput if an update is invalid."""
     check_available()
     from pydantic import TypeAdapter, ValidationError
-    from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.schema import Schema
+    from pyiceberg.table import update as pyiceberg_update
     from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1
     from pyiceberg.table.update import (
         AddSnapshotUpdate,
@@ -126,18 +135,17 @@ def changed(
         update_table_metadata,
     )
 
+    pyiceberg_update.SUPPORTED_TABLE_FORMAT_VERSION = _FORMAT_VERSION_MAX  # type: ignore[attr-defined]
     try:
-        requirements = TypeAdapter(tuple[TableRequirement, ...]).validate_python(asked.requirements)
-        updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(asked.updates)
-        for requirement in requirements:
-            requirement.validate(metadata)
+        TypeAdapter(tuple[TableRequirement, ...]).validate_python(asked.requirements)
+        for requirement in asked.requirements:
+            _check_requirement(metadata, requirement)
         # Not validated yet: the updates add the required fields.
         base = metadata or TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
-        result = update_table_metadata(base, updates, metadata is None, location)
+        updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(_renumbered(base, asked.updates))
+        result = _with_row_ids(update_table_metadata(base, updates, metadata is None, location))
         if not trusted:
             result = TableMetadataUtil.parse_raw(written(result).decode())
-    except CommitFailedException as wrong:
-        raise TableChanged(_first_line(wrong)) from None
     except (ValidationError, IcebergValidationError, *_SENSELESS) as wrong:
         raise InvalidInput(f"the updates cannot be applied: {_first_line(wrong)}") from None
     except NotImplementedError as wrong:
@@ -147,6 +155,137 @@ def changed(
     if any(not 0 <= id < 1 << 63 for id in added):
         raise InvalidInput("a snapshot id must be a positive number of 63 bits")
     return Changed(result, tuple(added), tuple(removed))
+
+
+def _check_requirement(metadata: TableMetadata | None, requirement: dict[str, Any]) -> None:
+    """Raises TableChanged if it does not hold, in the words of Iceberg's library: engines show them to their users."""
+    if requirement["type"] == "assert-create":
+        if metadata is not None:
+            raise TableChanged("Requirement failed: table already exists")
+        return
+    if metadata is None:
+        raise TableChanged("Requirement failed: current table metadata is missing")
+    if requirement["type"] == "assert-ref-snapshot-id":
+        _check_reference(metadata, requirement["ref"], requirement.get("snapshot-id"))
+        return
+    what, key, found = {
+        "assert-table-uuid": ("UUID does not match: expected", "uuid", str(metadata.table_uuid)),
+        "assert-last-assigned-field-id": (
+            "last assigned field id changed: expected id",
+            "last-assigned-field-id",
+            metadata.last_column_id,
+        ),
+        "assert-current-schema-id": (
+            "current schema changed: expected id",
+            "current-schema-id",
+            metadata.current_schema_id,
+        ),
+        "assert-last-assigned-partition-id": (
+            "last assigned partition id changed: expected id",
+            "last-assigned-partition-id",
+            metadata.last_partition_id,
+        ),
+        "assert-default-spec-id": (
+            "default partition spec changed: expected id",
+            "default-spec-id",
+            metadata.default_spec_id,
+        ),
+        "assert-default-sort-order-id": (
+            "default sort order changed: expected id",
+            "default-sort-order-id",
+            metadata.default_sort_order_id,
+        ),
+    }[requirement["type"]]
+    if requirement[key] != found:
+        raise TableChanged(f"Requirement failed: {what} {requirement[key]} != {found}")
+
+
+def _check_reference(metadata: TableMetadata, name: str, wanted: int | None) -> None:
+    present = metadata.refs.get(name)
+    if present is None:
+        if wanted is not None:
+            raise TableChanged(f"Requirement failed: branch or tag {name} is missing, expected {wanted}")
+        return
+    kind = present.snapshot_ref_type.value
+    if wanted is None:
+        raise TableChanged(f"Requirement failed: {kind} {name} was created concurrently")
+    if wanted != present.snapshot_id:
+        raise TableChanged(
+            f"Requirement failed: {kind} {name} has changed: expected id {wanted} != {present.snapshot_id}"
+        )
+
+
+# What updates add with a number: the update that adds it, its key and the key of its number; the update that selects
+# it and the key of the number there.
+_NUMBERED = (
+    ("add-schema", "schema", "schema-id", "set-current-schema", "schema-id"),
+    ("add-spec", "spec", "spec-id", "set-default-spec", "spec-id"),
+    ("add-sort-order", "sort-order", "order-id", "set-default-sort-order", "sort-order-id"),
+)
+
+
+def _renumbered(base: TableMetadata, updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The updates with the numbers that schemas, specs and sort orders get: clients propose numbers without knowing
+    which ones are taken. What the table already has is not added again."""
+    present: dict[str, dict[int, Any]] = {
+        "add-schema": {each.schema_id: _dumped(each) for each in base.schemas},
+        "add-spec": {each.spec_id: _dumped(each) for each in base.partition_specs},
+        "add-sort-order": {each.order_id: _dumped(each) for each in base.sort_orders},
+    }
+    added: dict[str, int] = {}
+    result = []
+    for update in updates:
+        for add, key, number, select, selected in _NUMBERED:
+            if update.get("action") == add and isinstance(update.get(key), dict):
+                known, new = present[add], {**update[key]}
+                proposed = new.get(number, 0)
+                same = [at for at, each in known.items() if _same(each, new, number)]
+                if same:
+                    added[select] = same[0]
+                    break
+                if proposed in known and not (add == "add-sort-order" and not new.get("fields")):
+                    proposed = max(known) + 1
+                added[select] = new[number] = proposed
+                known[proposed] = new
+                result.append({**update, key: new})
+                break
+            if update.get("action") == select and update.get(selected) == -1 and select in added:
+                result.append({**update, selected: added[select]})
+                break
+        else:
+            result.append(update)
+    return result
+
+
+def _dumped(part: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = part.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dumped
+
+
+def _same(one: dict[str, Any], other: dict[str, Any], number: str) -> bool:
+    ignored = {number, "type", "identifier-field-ids"}
+    return (
+        {name: value for name, value in one.items() if name not in ignored}
+        == {name: value for name, value in other.items() if name not in ignored}
+    ) and (one.get("identifier-field-ids") or []) == (other.get("identifier-field-ids") or [])
+
+
+def _with_defaults(fresh: Any, asked: Any) -> Any:
+    """A schema with new ids, with the default values of the schema that it was made from: PyIceberg drops them."""
+    if isinstance(fresh, list) and isinstance(asked, list):
+        return [_with_defaults(*pair) for pair in zip(fresh, asked, strict=True)]
+    if not isinstance(fresh, dict) or not isinstance(asked, dict):
+        return fresh
+    same = {name: _with_defaults(value, asked.get(name)) for name, value in fresh.items()}
+    return same | {name: asked[name] for name in ("initial-default", "write-default") if name in asked}
+
+
+def _with_row_ids(metadata: TableMetadata) -> TableMetadata:
+    """Format version 3 requires the next row id, which PyIceberg does not set for a new table."""
+    if metadata.format_version < 3 or getattr(metadata, "next_row_id", None) is not None:
+        return metadata
+    ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in metadata.snapshots]
+    return metadata.model_copy(update={"next_row_id": max(ends, default=0)})
 
 
 def of_topic(
@@ -223,7 +362,7 @@ def schema_of(kind: TableKind, columns: Sequence[Column], schema_id: int = 0) ->
         NestedField(9, "value", BinaryType(), required=False),
     )
     fields = [
-        NestedField(1, "_partition", IntegerType(), required=True),
+        NestedField(1, "_partition_id", IntegerType(), required=True),
         NestedField(2, "_offset", LongType(), required=True),
         NestedField(3, "_timestamp", TimestamptzType(), required=True),
         NestedField(4, "_key", BinaryType(), required=False),

@@ -40,6 +40,14 @@ _ELSEWHERE = {
     routes.GET_GROUP,
 }
 _SCHEMA_TEXTS = {routes.GET_SCHEMA_TEXT, routes.GET_VERSION_TEXT}  # whose body may be .proto text
+_VERSION = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["n"],
+}
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -170,6 +178,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     backup = api.broker.options.data_dir.with_name("backup")
     await call(routes.POST_BACKUP, body={"to": str(backup)})
 
+    await call(routes.POST_SQL, body={"query": "SELECT 1"})
     await call(routes.CREATE_NAMESPACE, body={"namespace": ["n"]})
     for route in (routes.GET_NAMESPACE, routes.HEAD_NAMESPACE):
         await call(route, "n")
@@ -186,6 +195,13 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     )
     await call(routes.RENAME_CATALOG_TABLE, body={"source": names[0], "destination": names[1]})
     await call(routes.DROP_CATALOG_TABLE, "n", "y")
+    await call(routes.CREATE_VIEW, "n", body={"name": "x", "schema": _SCHEMA, "view-version": _VERSION})
+    await call(routes.LIST_VIEWS, "n")
+    for route in (routes.GET_VIEW, routes.HEAD_VIEW):
+        await call(route, "n", "x")
+    await call(routes.COMMIT_VIEW, "n", "x", body={"updates": [changed]})
+    await call(routes.RENAME_VIEW, body={"source": names[0], "destination": names[1]})
+    await call(routes.DROP_VIEW, "n", "y")
     await call(routes.DROP_NAMESPACE, "n")
     await call(routes.DELETE_TOPIC, "t")
     await call(routes.PUT_NAMESPACE, "acme", body={"topics_max": 5})

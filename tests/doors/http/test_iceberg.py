@@ -57,7 +57,9 @@ async def test_namespaces_have_levels_and_properties(api: Api) -> None:
     await api.ask("POST", path, {"namespace": ["a"]})
     assert (await api.ask("GET", f"{path}?parent=a"))[1] == {"namespaces": [["a", "b c"]]}
     nested = f"{path}/a%1Fb%20c"
-    assert await api.ask("GET", nested) == made
+    status, found = await api.ask("GET", nested)
+    assert found["properties"].pop("location").endswith("/objects/tables/a_b_c")
+    assert (status, found) == made
     changed = await api.ask("POST", f"{nested}/properties", {"updates": {"y": "2"}, "removals": ["x", "z"]})
     assert changed == (200, {"updated": ["y"], "removed": ["x"], "missing": ["z"]})
     assert fault(await api.ask("POST", path, {"namespace": ["a"]})) == (409, "AlreadyExistsException")
@@ -289,3 +291,121 @@ async def test_scopes_are_those_of_the_door(open_api: Callable[..., Any]) -> Non
         assert (await api.ask("GET", f"{TABLES}/mine_2", key="narrow"))[0] == 200
         assert fault(await api.ask("GET", f"{TABLES}/secret", key="narrow"))[0] == 403
         assert (await api.ask("GET", "/v0/lake/tables", key="reader"))[0] == 403
+
+
+async def make_table(api: Api, space: str, name: str, **more: object) -> tuple[int, Any]:
+    body = {"name": name, "schema": {"type": "struct", "fields": [COLUMN]}, **more}
+    return await api.ask("POST", f"/iceberg/v1/namespaces/{space}/tables", body)
+
+
+COLUMN = {"id": 1, "name": "n", "required": False, "type": "long"}
+VERSION = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["s"],
+}
+
+
+async def test_a_table_of_format_version_3_has_row_ids_and_default_values(api: Api) -> None:
+    await api.ask("POST", "/iceberg/v1/namespaces", {"namespace": ["s"]})
+    column = {**COLUMN, "required": True, "initial-default": 7, "write-default": 8}
+    schema = {"type": "struct", "fields": [column]}
+    status, made = await make_table(api, "s", "v3", schema=schema, properties={"format-version": "3"})
+    assert status == 200, made
+    assert (made["metadata"]["format-version"], made["metadata"]["next-row-id"]) == (3, 0)
+    assert made["metadata"]["schemas"][0]["fields"] == [column]
+    _, old = await make_table(api, "s", "v2")
+    upgrade = {"updates": [{"action": "upgrade-format-version", "format-version": 3}]}
+    status, after = await api.ask("POST", "/iceberg/v1/namespaces/s/tables/v2", upgrade)
+    assert (status, after["metadata"]["format-version"]) == (200, 3), after
+    assert after["metadata"]["metadata-log"][0]["metadata-file"] == old["metadata-location"]
+
+
+async def test_a_sort_order_gets_a_number_of_its_own(api: Api) -> None:
+    await api.ask("POST", "/iceberg/v1/namespaces", {"namespace": ["s"]})
+    await make_table(api, "s", "t")
+    path = "/iceberg/v1/namespaces/s/tables/t"
+    for direction in ("asc", "desc", "asc"):
+        field = {"source-id": 1, "transform": "identity", "direction": direction, "null-order": "nulls-first"}
+        updates = [
+            {"action": "add-sort-order", "sort-order": {"order-id": 1, "fields": [field]}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+        ]
+        status, after = await api.ask("POST", path, {"updates": updates})
+        assert status == 200, after
+    orders = [order["order-id"] for order in after["metadata"]["sort-orders"]]
+    assert (orders, after["metadata"]["default-sort-order-id"]) == ([0, 1, 2], 1)
+
+
+async def test_a_transaction_creates_and_changes_tables_all_or_none(api: Api) -> None:
+    await api.ask("POST", "/iceberg/v1/namespaces", {"namespace": ["s"]})
+    await make_table(api, "s", "old")
+
+    async def commit(*names: str) -> int:
+        changes: list[object] = [
+            {"identifier": {"namespace": ["s"], "name": "old"}, "updates": [setting(seen=",".join(names))]}
+        ]
+        for name in names:
+            _, staged = await make_table(api, "s", name, **{"stage-create": True})
+            metadata = staged["metadata"]
+            updates = [
+                {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+                {"action": "upgrade-format-version", "format-version": 2},
+                {"action": "set-location", "location": metadata["location"]},
+                {"action": "add-schema", "schema": metadata["schemas"][0]},
+                {"action": "set-current-schema", "schema-id": -1},
+                {"action": "add-spec", "spec": metadata["partition-specs"][0]},
+                {"action": "set-default-spec", "spec-id": -1},
+                {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
+                {"action": "set-default-sort-order", "sort-order-id": -1},
+            ]
+            identifier = {"namespace": ["s"], "name": name}
+            requirements = [{"type": "assert-create"}]
+            changes.append({"identifier": identifier, "requirements": requirements, "updates": updates})
+        body = {"table-changes": changes}
+        return (await api.client.post("/iceberg/v1/transactions/commit", json=body)).status_code
+
+    assert await commit("one", "two") == 204
+    assert await commit("three", "three") == 400
+    _, listed = await api.ask("GET", "/iceberg/v1/namespaces/s/tables")
+    assert sorted(each["name"] for each in listed["identifiers"]) == ["old", "one", "two"]
+    _, old = await api.ask("GET", "/iceberg/v1/namespaces/s/tables/old")
+    assert old["metadata"]["properties"] == {"seen": "one,two"}
+
+
+async def test_a_missing_table_is_missing_in_a_missing_namespace_too(api: Api) -> None:
+    found = await api.ask("GET", "/iceberg/v1/namespaces/no%1Ftable/tables/snapshots")
+    assert fault(found) == (404, "NoSuchTableException")
+    assert found[1]["error"]["message"] == "Table does not exist: no.table.snapshots"
+
+
+async def test_a_view_has_versions_and_shares_names_with_tables(api: Api) -> None:
+    await api.ask("POST", "/iceberg/v1/namespaces", {"namespace": ["s"]})
+    path = "/iceberg/v1/namespaces/s/views"
+    body = {"name": "v", "schema": {"type": "struct", "fields": [COLUMN]}, "view-version": VERSION}
+    status, made = await api.ask("POST", path, body)
+    assert status == 200, made
+    assert await api.ask("GET", f"{path}/v") == (200, made)
+    assert fault(await make_table(api, "s", "v")) == (409, "AlreadyExistsException")
+    assert fault(await api.ask("GET", "/iceberg/v1/namespaces/s/tables/v")) == (404, "NoSuchTableException")
+    assert (await api.ask("GET", "/iceberg/v1/namespaces/s/tables"))[1] == {"identifiers": []}
+    newer = {**VERSION, "representations": [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]}
+    updates = [
+        {"action": "add-view-version", "view-version": newer},
+        {"action": "set-current-view-version", "view-version-id": -1},
+    ]
+    wrong = {"requirements": [{"type": "assert-view-uuid", "uuid": "x"}], "updates": updates}
+    assert fault(await api.ask("POST", f"{path}/v", wrong)) == (409, "CommitFailedException")
+    status, after = await api.ask("POST", f"{path}/v", {"updates": updates})
+    assert (status, after["metadata"]["current-version-id"]) == (200, 2), after
+    assert len(after["metadata"]["version-log"]) == 2
+    other = {**newer, "representations": [{"type": "sql", "sql": "SELECT 2", "dialect": "trino"}]}
+    updates[0]["view-version"] = other
+    lost = await api.ask("POST", f"{path}/v", {"updates": updates})
+    assert fault(lost) == (400, "IllegalArgumentException")
+    assert fault(await api.ask("DELETE", "/iceberg/v1/namespaces/s")) == (409, "NamespaceNotEmptyException")
+    assert (await api.client.delete(f"{path}/v")).status_code == 204
+    assert fault(await api.ask("GET", f"{path}/v")) == (404, "NoSuchViewException")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mainstem.broker.broker import Broker
+from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.log.log import LogOptions
 from mainstem.log.objects.maintenance import LogMaintenance
@@ -16,6 +17,8 @@ from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.repack.repacker import REPACK_ORPHAN_GRACE_MS
 from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.memory import MemoryObjectStore
+from mainstem.records.building import build_batch
+from mainstem.records.decoding import decode_records
 from tests.support.history import scan
 
 from ..cell import Cell
@@ -111,3 +114,47 @@ async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_pub
     repacker._orphans_at = None  # it checks once an hour
     await repacker.clean()
     assert cell.repacked_keys() == set()
+
+
+async def test_two_brokers_that_compact_at_once_agree(cell: Brokers) -> None:
+    one, two = await cell.join(1), await cell.join(2)
+    eager = TopicConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, segment_ms=1)
+    await one.create_topic("compacted", config=eager)
+    await cell.meet()
+    newest: dict[bytes, tuple[int, bytes]] = {}
+    for turn in range(4):
+        for number in range(30):
+            key, value = b"k%d" % (number % 7), b"%d %d" % (turn, number)
+            broker = cell.brokers[number % 2]
+            batch = build_batch([value], keys=[key], timestamps_ms=cell.clock.now_ms())
+            newest[key] = (await broker.append("compacted", batch)).base_offset, value
+        await cell.meet()
+        cell.clock.advance(20_000)
+        for _ in range(20):
+            steps = [broker.log.repacker.step() for broker in cell.brokers if broker.log.repacker is not None]
+            going_on = any(await asyncio.gather(*steps))
+            for upkeep in cell.upkeeps:
+                await upkeep.round()
+            await cell.meet()
+            if not going_on and one.log.ledger.compactions.get(one.streams.of("compacted", 0)).end == 30 * (
+                turn + 1
+            ):
+                break
+    for broker in (one, two):
+        assert await _keyed(broker, "compacted") == sorted(
+            (offset, key, value) for key, (offset, value) in newest.items()
+        )
+    assert one.log.ledger.digest() == two.log.ledger.digest()
+
+
+async def _keyed(broker: Broker, name: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    stream = broker.streams.of(name, 0)
+    log = broker.log.streams.of(stream)
+    at, end = log.bounds(stream)
+    found = []
+    while at < end:
+        chunk = await log.read(stream, at, 1 << 20)
+        records = [one for batch in chunk.batches for one in decode_records(batch, at)]
+        found += [(one.offset, one.key, one.value) for one in records]
+        at = chunk.next_offset
+    return found

@@ -81,7 +81,7 @@ def by_spark_parquet(spark: SparkSession, table: Table) -> list[Row]:
     files = [task.file.file_path for task in table.scan().plan_files()]
     if not files:
         return []
-    columns = ("_partition", "_offset", "_timestamp", "_key", "_value", "_headers")
+    columns = ("_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers")
     return sorted(_of_rows(spark.read.parquet(*files).select(*columns).toArrow()))
 
 
@@ -96,7 +96,7 @@ def _of_rows(rows: pa.Table) -> Iterator[Row]:
     times = rows.column("_timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     for time_us, row in zip(times, rows.drop_columns(["_timestamp"]).to_pylist(), strict=True):
         headers = tuple((header["key"], header["value"]) for header in row["_headers"] or ())
-        yield Row(row["_partition"], row["_offset"], time_us // 1000, row["_key"], row["_value"], headers)
+        yield Row(row["_partition_id"], row["_offset"], time_us // 1000, row["_key"], row["_value"], headers)
 
 
 class Rereader:

@@ -58,6 +58,11 @@ class SimulatedObjectStore:
         tries = 1 if if_absent else _TRIES
         return await self._call(f"put {key}", lambda: self._shared.put(key, content, if_absent), tries)
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        content = b"".join([chunk async for chunk in chunks])
+        await self.put(key, content)
+        return len(content)
+
     async def get(self, key: str) -> bytes:
         """Raises NotFound or Unavailable."""
         check_key(key)
@@ -67,6 +72,13 @@ class SimulatedObjectStore:
         """Raises NotFound or Unavailable."""
         content = await self.get(key)
         return [content[start : start + length] for start, length in ranges]
+
+    async def head(self, key: str) -> StoredObject:
+        """Raises NotFound or Unavailable."""
+        async for found in self.list(key):
+            if found.key == key:
+                return found
+        raise NotFound(f"no object {key!r}")
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         """Raises Unavailable."""

@@ -14,6 +14,14 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.password_checks import PasswordChecks
 from mainstem.broker.access.passwords import MECHANISMS, dummy_credential
 from mainstem.broker.access.principal import Principal
+from mainstem.broker.access.s3_credentials import (
+    S3Credentials,
+    SessionScope,
+    lasting,
+    read_session,
+    secret_of,
+    session,
+)
 from mainstem.broker.access.service import Security
 from mainstem.broker.access.session_tokens import is_token, new_token, read_token
 from mainstem.errors import Unauthorized
@@ -91,13 +99,18 @@ class Authentication:
         return next((key.digest for key in self._keys if key.principal.name == id), self._dummy)
 
     def _of_token(self, token: bytes) -> tuple[Principal, int] | None:
-        name, expires_ms = read_token(token, self._signing_key) or ("", 0)
+        return self._named(*(read_token(token, self._signing_key) or ("", 0)))
+
+    def _named(self, name: str, expires_ms: int) -> tuple[Principal, int] | None:
+        """The principal that a signed name stands for, and when it expires; 0: never."""
         kind, _, id = name.partition(":")
         if kind == "user":
             return self.user(id), expires_ms
         stored = self._security.api_keys.get(id)
         if stored is not None:
-            ends = min(expires_ms, stored.expires_ms) if stored.expires_ms else expires_ms
+            ends = (
+                min(expires_ms or stored.expires_ms, stored.expires_ms) if stored.expires_ms else expires_ms
+            )
             return principal_of_key(stored), ends
         return next(((key.principal, expires_ms) for key in self._keys if key.principal.name == id), None)
 
@@ -115,6 +128,47 @@ class Authentication:
         if stored is None or not verifies(stored, secret):
             return None
         return principal_of_key(stored), stored.expires_ms
+
+    # S3
+
+    def s3_credentials(self, principal: Principal) -> S3Credentials | None:
+        """The lasting S3 credentials of an API key; None: the principal did not authenticate with one."""
+        name = self._signer(principal)
+        kind, _, id = name.partition(":")
+        return lasting(id.removeprefix("User:"), self._signing_key(name)) if kind == "key" else None
+
+    def s3_session(
+        self, principal: Principal, duration_s: int, prefixes: tuple[str, ...] = (), *, writes: bool = True
+    ) -> S3Credentials:
+        """Short-lived S3 credentials of a principal, for objects below some prefixes of "bucket/key"."""
+        name = self._signer(principal)
+        expires_ms = self._clock.now_ms() + duration_s * 1000
+        return session(name, self._signing_key(name), expires_ms, prefixes, writes=writes)
+
+    def _signer(self, principal: Principal) -> str:
+        """Whose hash signs for a principal. One that no hash is stored of gets a key of this process."""
+        if principal.key_id:
+            return f"key:{principal.key_id}"
+        if any(key.principal == principal for key in self._keys):
+            return f"key:{principal.name}"
+        return f"user:{principal.name.removeprefix('User:')}"
+
+    def by_s3(self, access_key_id: str, token: str) -> tuple[Principal, str, SessionScope | None] | None:
+        """The principal, secret and scope of S3 credentials. None: they are unknown or have expired."""
+        scope = None
+        if token:
+            scope = read_session(token, self._signing_key)
+            if scope is None or scope.access_key_id != access_key_id:
+                return None
+            name, expires_ms = scope.name, scope.expires_ms
+        else:
+            stored = self._security.api_keys.get(access_key_id)
+            name = f"key:{access_key_id if stored is not None else f'User:{access_key_id}'}"
+            expires_ms = 0
+        found = self._named(name, expires_ms)
+        if found is None or (found[1] and found[1] <= self._clock.now_ms()):
+            return None
+        return found[0], secret_of(access_key_id, token, self._signing_key(name)), scope
 
     def key_expires_ms(self, principal: Principal) -> int | None:
         """When the API key of this principal expires, if it does."""

@@ -49,16 +49,18 @@ _ADMINISTERS = (_O.CREATE, _O.ALTER, _O.ALTER_CONFIGS)
 # What each scope allows on the names that the prefixes cover.
 _ON_NAMES: dict[Scope, dict[ResourceType, tuple[Operation, ...]]] = {
     Scope.READ: dict.fromkeys(
-        (_R.TOPIC, _R.GROUP, _R.ROUTER, _R.TABLE, _R.TRANSACTIONAL_ID, _R.NAMESPACE, _R.SUBJECT), _READS
+        (_R.TOPIC, _R.GROUP, _R.ROUTER, _R.TABLE, _R.TRANSACTIONAL_ID, _R.NAMESPACE, _R.SUBJECT, _R.BUCKET),
+        _READS,
     ),
     Scope.WRITE: {
         _R.TOPIC: (_O.WRITE, _O.CREATE),  # a write creates its topic
         _R.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
         _R.SUBJECT: (_O.WRITE,),
+        _R.BUCKET: (_O.WRITE,),
     },
-    Scope.DELETE: {_R.TOPIC: (_O.DELETE,), _R.ROUTER: (_O.DELETE,), _R.SUBJECT: (_O.DELETE,)},
+    Scope.DELETE: dict.fromkeys((_R.TOPIC, _R.ROUTER, _R.SUBJECT, _R.BUCKET), (_O.DELETE,)),
     Scope.ADMIN: {
-        **dict.fromkeys((_R.TOPIC, _R.ROUTER, _R.SUBJECT), _ADMINISTERS),
+        **dict.fromkeys((_R.TOPIC, _R.ROUTER, _R.SUBJECT, _R.BUCKET), _ADMINISTERS),
         **dict.fromkeys((_R.TABLE, _R.NAMESPACE), (*_ADMINISTERS, _O.DELETE)),
         _R.GROUP: (_O.DELETE, _O.ALTER_CONFIGS),
         _R.TRANSACTIONAL_ID: (_O.ALTER,),

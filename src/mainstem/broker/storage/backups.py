@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from mainstem.api.server import BackupReport
+from mainstem.broker.buckets.blobs import BLOBS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
@@ -96,7 +97,7 @@ async def _stored_elsewhere(
     paths = {file.path for file in here}
     # Tables first: the sweep deletes old files of tables without regard to backups.
     found = await stored_contents(store, f"{FOLDER}/", may_go=True)
-    for prefix in (REPACKED, PARTS):
+    for prefix in (REPACKED, PARTS, BLOBS):
         found += await stored_contents(store, prefix)
     if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
         raise ObjectMissing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -151,9 +151,13 @@ class _ReadOnlyStore:
         self.get_ranges = store.get_ranges
         self.list = store.list
         self.delete = store.delete
+        self.head = store.head
 
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
         return True
+
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        return sum([len(chunk) async for chunk in chunks])
 
 
 class _UnopenedLog:

@@ -20,7 +20,6 @@ Kind = Literal["boolean", "string", "int", "long", "double", "list"]
 
 _INT32_MAX = 2**31 - 1
 _HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
 _DEFAULTS = TopicConfig()
 
 
@@ -102,7 +101,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "cleanup_policy",
         _cleanup_policy,
         "Cleanup of old records: delete removes them by retention.ms and retention.bytes; compact keeps the "
-        "newest record of each key. Compaction runs with the maintenance of the lake; until then all records stay.",
+        "newest record of each key, and removes older ones in the background.",
         "log.cleanup.policy",
     ),
     _effective(
@@ -118,7 +117,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "delete_retention_ms",
         whole(0),
-        "How long compaction keeps the tombstone of a deleted key. Takes effect when compaction runs.",
+        "How long compaction keeps the tombstone of a deleted key, after it has removed the older records of the key.",
         "log.cleaner.delete.retention.ms",
     ),
     _effective(
@@ -126,7 +125,7 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "max_compaction_lag_ms",
         whole(1),
-        "Maximum time before a record is compacted. Takes effect when compaction runs.",
+        "Age of a record at which it is compacted, whatever min.cleanable.dirty.ratio says.",
         "log.cleaner.max.compaction.lag.ms",
     ),
     _effective(
@@ -150,8 +149,16 @@ _KAFKA: tuple[TopicSetting, ...] = (
         "long",
         "min_compaction_lag_ms",
         whole(0),
-        "Minimum time before a record is compacted. Takes effect when compaction runs.",
+        "Age below which compaction neither removes a record nor removes older records of its key.",
         "log.cleaner.min.compaction.lag.ms",
+    ),
+    _effective(
+        "min.cleanable.dirty.ratio",
+        "double",
+        "min_cleanable_dirty_ratio",
+        _ratio,
+        "Share of a partition's bytes that were never compacted, at which compaction runs.",
+        "log.cleaner.min.cleanable.ratio",
     ),
     _effective(
         "retention.bytes",
@@ -168,6 +175,24 @@ _KAFKA: tuple[TopicSetting, ...] = (
         whole(-1),
         "Age at which records are deleted; -1: never.",
         "log.retention.ms",
+    ),
+    _effective(
+        "segment.bytes",
+        "int",
+        "segment_bytes",
+        whole(14, _INT32_MAX),
+        "New bytes of a partition that become ready for compaction together. Without effect on other topics: all "
+        "topics share the files of the log.",
+        "log.segment.bytes",
+    ),
+    _effective(
+        "segment.ms",
+        "long",
+        "segment_ms",
+        whole(1),
+        "Age at which new records become ready for compaction, even if they are few. Without effect on other "
+        "topics: all topics share the files of the log.",
+        "log.roll.ms",
     ),
 )
 
@@ -240,14 +265,6 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         _TIMES,
         "log.message.timestamp.difference.max.ms",
     ),
-    _inert(
-        "min.cleanable.dirty.ratio",
-        "double",
-        "0.5",
-        _ratio,
-        "the maintenance of the lake decides what to compact.",
-        "log.cleaner.min.cleanable.ratio",
-    ),
     _inert("min.insync.replicas", "int", "1", whole(1, _INT32_MAX), _REPLICAS, "min.insync.replicas"),
     _inert(
         "preallocate",
@@ -260,12 +277,10 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
     _inert("remote.log.copy.disable", "boolean", "false", _boolean, _TIERS),
     _inert("remote.log.delete.on.disable", "boolean", "false", _boolean, _TIERS),
     _inert("remote.storage.enable", "boolean", "false", _boolean, _TIERS),
-    _inert("segment.bytes", "int", "1073741824", whole(14, _INT32_MAX), _SEGMENTS, "log.segment.bytes"),
     _inert(
         "segment.index.bytes", "int", "10485760", whole(4, _INT32_MAX), _SEGMENTS, "log.index.size.max.bytes"
     ),
     _inert("segment.jitter.ms", "long", "0", whole(0), _SEGMENTS, "log.roll.jitter.ms"),
-    _inert("segment.ms", "long", str(7 * _DAY_MS), whole(1), _SEGMENTS, "log.roll.ms"),
     _inert(
         "unclean.leader.election.enable",
         "boolean",

@@ -177,6 +177,16 @@ class OpenExtents:
         rows = self._rows[: self._used][::-1]
         ends[rows["stream"]] = rows["base"]  # the last assignment to a stream wins: its first row
 
+    def slice_spans(self, streams: npt.NDArray[np.int64]) -> Rows:
+        """One span for every slice of these streams, in log order."""
+        rows = self._rows[: self._used]
+        rows = rows[np.isin(rows["stream"], streams)]
+        spans = np.zeros(len(rows), SPAN)
+        for name in ("stream", "base", "max_timestamp"):
+            spans[name] = rows[name]
+        spans["bytes"], spans["end"] = rows["length"], rows["base"] + rows["count"]
+        return spans
+
     def span(self, stream: int) -> None:
         """None: the object still grows."""
 

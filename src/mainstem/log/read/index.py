@@ -262,6 +262,17 @@ class ExtentIndex:
         """Whether a complete object of the log was added, even if it was repacked since."""
         return number in self._spans or number < self._repacked.frontier
 
+    def unrepacked(self, streams: npt.NDArray[np.int64]) -> list[tuple[int, Rows]]:
+        """What the log's own objects, from the frontier on, hold of these streams: spans by object, in order."""
+        found = [
+            (number, spans[np.isin(spans["stream"], streams)])
+            for number, spans in sorted(self._spans.items())
+            if number >= self._repacked.frontier
+        ]
+        if self._open is not None:
+            found.append((self._open.number, self._open.slice_spans(streams)))
+        return [(number, rows) for number, rows in found if len(rows)]
+
     def begins_after(self, ends: npt.NDArray[np.int64], number: int) -> list[Rows]:
         """Lower the ends of streams, by stream, to where the growing object begins to hold them. Returns the spans of
         the complete objects from `number` on, the last first; the caller lowers the ends by these too."""

@@ -108,16 +108,18 @@ class MissingRecords:
         return list(self._live(stream, start, end))
 
     def _live(self, stream: int, start: int, end: int) -> Iterator[Offsets]:
-        """The offsets that hold a record of the stream's own."""
+        """The offsets that hold a record of the stream's own, by all that the ledger knows."""
         streams = self._ledger.streams
         if not streams.exists(stream) or streams.ephemeral(stream):
             return
+        sparse = [(one.base, one.end) for one in self._ledger.compactions.get(stream).sparse]
         for first, last in streams.holes(stream).live(max(start, streams.start(stream)), end):
+            copied = [(run.base, run.end) for run in self._ledger.aliases.between(stream, first, last)]
             at = first
-            for run in self._ledger.aliases.between(stream, first, last):
-                if at < run.base:
-                    yield at, run.base
-                at = run.end
+            for low, high in sorted((*copied, *sparse)):
+                if at < low < last:
+                    yield at, low
+                at = max(at, high)
             if at < last:
                 yield at, last
 

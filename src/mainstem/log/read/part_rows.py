@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MISSING = "missing"
 DAMAGED = "damaged"
 
-_UNREAD = ("_partition",)  # batches do not carry the partition
+_UNREAD = ("_partition_id",)  # batches do not carry the partition
 
 _NO_OFFSETS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 

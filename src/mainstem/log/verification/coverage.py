@@ -94,10 +94,11 @@ class Coverage:
 def _unexplained(
     gap: LostRange, ledger: Ledger, held: Mapping[int, list[tuple[int, int]]]
 ) -> list[LostRange]:
-    """The part of a gap that no recorded crash or loss explains, and no repacked file holds."""
+    """The part of a gap that no recorded crash, loss or compaction explains, and no repacked file holds."""
     streams = ledger.streams
     if gap.stream < streams.count and streams.ephemeral(gap.stream):
         return []
     elsewhere = [(run.base, run.end) for run in ledger.aliases.between(*gap)]
     holes = [(start, end) for start, end, _ in streams.holes(gap.stream)]
+    holes += [(sparse.base, sparse.end) for sparse in ledger.compactions.get(gap.stream).sparse]
     return readable(gap, ledger, sorted(holes + elsewhere + held.get(gap.stream, [])))

@@ -131,6 +131,7 @@ class Committer:
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
         self._work = asyncio.Event()
+        self._roll_due = False  # the current object has as many slices as it may have
         self._direct = False  # small groups are written on the loop, without a task
         self._called = False  # `_write_now` is about to run
         self.turns = ClientTurns()
@@ -243,10 +244,10 @@ class Committer:
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
 
-    def append_now(self, request: AppendRequest) -> tuple[int, int | None] | None:
+    def append_now(self, request: AppendRequest, now_ms: int) -> tuple[int, int | None] | None:
         """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
         and, if the append is durable to its class only once the log is synced, the position to pass to `sync_now`.
-        None: use `append`.
+        None: use `append`. `now_ms`: what the clock says.
 
         Raises what the write raised, or what the ledger refuses."""
         size = len(request.batches)
@@ -260,14 +261,15 @@ class Committer:
             or self._held_back_s
             or not self._direct
             or request.records
-            or not self._writes_on(size + _LONE_ENTRY_BYTES, may_block=True)
+            or self._roll_due
+            or not self._port.writes_now(size + _LONE_ENTRY_BYTES, may_block=True)
             or self._digest_due
         ):
             return None
         began = self._clock.monotonic()
         self._syncs.deferred = True  # the caller syncs
         try:
-            placed = self._commit_lone(_packed(request), request.batches, None, began, synced=False)
+            placed = self._commit_lone(_packed(request), request.batches, None, began, wall=now_ms)
         except Exception as error:
             self._failed(error, size)
             raise
@@ -419,9 +421,9 @@ class Committer:
             group = self._full[0] if self._full else self._filling
             if not group.parts:
                 return
-            if self._held_back_s and self._pending_bytes:
+            if self._roll_due or (self._held_back_s and self._pending_bytes):
                 break
-            if not self._writes_on(group.payload_bytes + group.entry_bytes):
+            if not self._port.writes_now(group.payload_bytes + group.entry_bytes):
                 break
             self._next_group()
             group.began = began = self._clock.monotonic()
@@ -434,12 +436,6 @@ class Committer:
                 self._finished(group, began)
         if not self._work.is_set():
             self._work.set()
-
-    def _writes_on(self, size: int, *, may_block: bool = False) -> bool:
-        """Whether a commit of `size` bytes can be written at once, into the current object."""
-        return self._index.open_extents < OPEN_EXTENTS_MAX and self._port.writes_now(
-            size, may_block=may_block
-        )
 
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Have a group written, and whoever waits for it told if it was not."""
@@ -530,22 +526,22 @@ class Committer:
         else:
             placement, sync_s = await self._port.append(encoded, payload, crc), None
         self._written(group, entry, encoded, placement, sync_s)
-        if self._index.open_extents >= OPEN_EXTENTS_MAX:
+        if self._roll_due:
+            self._roll_due = False
             await self._port.roll()
 
     def _commit_now(self, group: CommitGroup) -> None:
         """As `_commit`, on the calling thread. The sync is part of it if nobody else could have to wait for that."""
         self._check_writable()
-        synced = group.commands == 1 and self._alone()
         part = group.parts[0]
         if group.commands == 1 and type(part) is PendingAppends and not part.records and not self._digest_due:
-            self._commit_lone(part.rows, part.slices[0], part.waiters[0], group.began, synced=synced)
+            self._commit_lone(part.rows, part.slices[0], part.waiters[0], group.began, may_sync=True)
             return
         entry = self._entry(group)
         encoded = entry.encode(group.bodies())
         placement = self._port.append_now(encoded, group.slices(), _payload_crc(group, entry))
         sync_s = None
-        if synced and self._waits_for_sync(entry):
+        if group.commands == 1 and self._waits_for_sync(entry) and self._alone():
             sync_s = self._port.sync_now(placement.position)
         self._written(group, entry, encoded, placement, sync_s)
 
@@ -561,18 +557,25 @@ class Committer:
         )
 
     def _commit_lone(
-        self, row: Buffer, batches: Slice, waiter: Waiter | None, began: float, *, synced: bool
+        self,
+        row: Buffer,
+        batches: Slice,
+        waiter: Waiter | None,
+        began: float,
+        *,
+        wall: int | None = None,
+        may_sync: bool = False,
     ) -> tuple[int, int, int | None]:
-        """Commit one slice without record rows. `synced`: sync it too, if its stream needs that.
+        """Commit one slice without record rows. `may_sync`: sync it too, if its stream needs that and it is alone.
 
         Returns the base offset, an AppendCode, and the position if readers see it only after a sync of that."""
         fields = SLICE_PACK.unpack(row)
-        time_ms, commit_id, broker, epoch = self.now_ms(), self._commit_id, self._broker, self._epoch
+        time_ms, commit_id, broker, epoch = self.now_ms(wall), self._commit_id, self._broker, self._epoch
         encoded = encode_lone(
             row, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms, flags=fields[8]
         )
         placement = self._port.append_now(encoded, (batches,), fields[3])
-        if synced and not self._visibility.relaxed[fields[0]]:
+        if may_sync and not self._visibility.relaxed[fields[0]] and self._alone():
             sync_s = self._port.sync_now(placement.position)
             if sync_s is not None:
                 self.commit_metrics.synced(sync_s)
@@ -590,6 +593,7 @@ class Committer:
         shown = self._delivery.deliver_lone(fields, batches, waiter, placement, base, code)
         self.committed_at = now = self._clock.monotonic()
         self.commit_metrics.committed(now - began, size, 1)
+        self._roll_due = self._index.open_extents >= OPEN_EXTENTS_MAX
         return base, code, None if shown else placement.position
 
     def _written(
@@ -641,15 +645,16 @@ class Committer:
             digest=self._digest_to_send(),
         )
 
-    def now_ms(self) -> int:
-        """Ledger time, as the next commit carries it."""
-        return self.ledger_time.now_ms() if self.clock_trusted else self._ledger.time_ms
+    def now_ms(self, wall: int | None = None) -> int:
+        """Ledger time, as the next commit carries it. `wall`: what the clock says, if the caller has just asked it."""
+        return self.ledger_time.now_ms(wall) if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         self._enter_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
         self.committed_at = now = self._clock.monotonic()
         self.commit_metrics.committed(now - group.began, group.payload_bytes, group.commands)
+        self._roll_due = self._follower is None and self._index.open_extents >= OPEN_EXTENTS_MAX
 
     def _enter_object(self, number: int) -> None:
         if self._index.open_number != number:

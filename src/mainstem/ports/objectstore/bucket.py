@@ -176,6 +176,35 @@ class BucketObjectStore:
 
         return await self._retries.run(attempt)
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store an object durably and atomically from chunks. Returns its size. Not retried: the chunks are gone.
+
+        Raises StoreUnreachable (it may still be stored) or StoreRefused."""
+        check_key(key)
+        size = 0
+        failed: BaseException | None = None
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal size, failed
+            try:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    yield chunk
+            except BaseException as error:
+                failed = error
+                raise
+
+        try:
+            # Outside the limit of requests: a client that sends slowly must not keep others from the store.
+            await obstore.put_async(self._store, key, counted())
+        except Exception as error:
+            if failed is not None:
+                raise failed from None
+            if isinstance(error, exceptions.BaseError | FileNotFoundError):
+                raise explained(error, f"{self._name}/{key}") from None
+            raise
+        return size
+
     async def get(self, key: str) -> bytes:
         """Raises NotFound, StoreUnreachable or StoreRefused."""
         check_key(key)
@@ -196,6 +225,12 @@ class BucketObjectStore:
                 start, length = ranges[number]
                 found[number] = content[start - span.start : start - span.start + length]
         return found
+
+    async def head(self, key: str) -> StoredObject:
+        """Raises NotFound, StoreUnreachable or StoreRefused."""
+        check_key(key)
+        found = await self._retries.run(lambda: self._ask(key, lambda: obstore.head_async(self._store, key)))
+        return StoredObject(key, found["size"], int(found["last_modified"].timestamp() * 1000))
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         """Objects whose key starts with `prefix`, by key bytes. Sorted in memory: not every store does it."""

@@ -84,6 +84,12 @@ class CachedObjectStore:
             await self.forget(key)
         return stored
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        """As the store behind it."""
+        size = await self._inner.put_stream(key, chunks)
+        await self.forget(key)
+        return size
+
     async def get(self, key: str) -> bytes:
         """As the store behind it, without the cache: whole objects are read once. Raises NotFound."""
         return await self._inner.get(key)
@@ -101,6 +107,10 @@ class CachedObjectStore:
             if len(found[-1]) < self._block_bytes:
                 break  # the object ends there
         return [self._cut(blocks, start, length) for start, length in ranges]
+
+    async def head(self, key: str) -> StoredObject:
+        """As the store behind it."""
+        return await self._inner.head(key)
 
     async def delete(self, key: str) -> None:
         """As the store behind it."""

@@ -48,6 +48,11 @@ class FaultyObjectStore:
         await self._turns()
         return stored
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        data = b"".join([chunk async for chunk in chunks])
+        await self.put(key, data)
+        return len(data)
+
     async def get(self, key: str) -> bytes:
         await self._before_read(key)
         return await self._inner.get(key)
@@ -55,6 +60,10 @@ class FaultyObjectStore:
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         await self._before_read(key)
         return await self._inner.get_ranges(key, ranges)
+
+    async def head(self, key: str) -> StoredObject:
+        await self._before_read(key)
+        return await self._inner.head(key)
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         await self._before_read(prefix)

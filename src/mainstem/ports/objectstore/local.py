@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mainstem.errors import DirectoryUnusable, InvalidName, NotFound
 from mainstem.ports.commitlog.port import Buffer
-from mainstem.ports.files import Files, OsFiles, make_directories, read_up_to, write_temporary
+from mainstem.ports.files import Files, OsFiles, make_directories, read_up_to, write_all, write_temporary
 from mainstem.ports.objectstore.port import StoredObject, check_key
 
 STAGING = ".staging"
@@ -35,6 +35,25 @@ class LocalObjectStore:
         buffers = [data] if isinstance(data, bytes | bytearray | memoryview) else data
         return await asyncio.to_thread(self._put, path, buffers, if_absent)
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store an object durably and atomically from chunks. Returns its size."""
+        path = self._path(key)
+        staged = await asyncio.to_thread(self._new_staged)
+        try:
+            file = await asyncio.to_thread(self._files.create, staged)
+            try:
+                size = 0
+                async for chunk in chunks:
+                    size = await asyncio.to_thread(write_all, file, [chunk], size)
+                await asyncio.to_thread(file.fdatasync)
+            finally:
+                file.close()
+        except BaseException:
+            await asyncio.to_thread(self._discard, staged)
+            raise
+        await asyncio.to_thread(self._publish, staged, path, False)
+        return size
+
     async def get(self, key: str) -> bytes:
         """Raises NotFound."""
         return await asyncio.to_thread(self._get, key, self._path(key))
@@ -43,15 +62,30 @@ class LocalObjectStore:
         """Byte ranges as (start, length); a range past the end is cut short. Raises NotFound."""
         return await asyncio.to_thread(self._get_ranges, key, self._path(key), ranges)
 
+    async def head(self, key: str) -> StoredObject:
+        """Raises NotFound."""
+        return await asyncio.to_thread(self._found, key, self._path(key))
+
     async def delete(self, key: str) -> None:
         """Idempotent."""
         await asyncio.to_thread(self._delete, self._path(key))
 
     def _put(self, path: Path, buffers: Sequence[Buffer], if_absent: bool) -> bool:
+        staged = self._new_staged()
+        write_temporary(self._files, staged, buffers)
+        return self._publish(staged, path, if_absent)
+
+    def _new_staged(self) -> Path:
         staging = self._directory / STAGING
         make_directories(self._files, staging)
-        staged = staging / f"{self._owner}-{next(self._numbers)}"
-        write_temporary(self._files, staged, buffers)
+        return staging / f"{self._owner}-{next(self._numbers)}"
+
+    def _discard(self, staged: Path) -> None:
+        if self._files.exists(staged):
+            self._files.unlink(staged)
+
+    def _publish(self, staged: Path, path: Path, if_absent: bool) -> bool:
+        """Move a complete file to its place."""
         try:
             make_directories(self._files, path.parent)
             if if_absent:
@@ -65,10 +99,20 @@ class LocalObjectStore:
                 f"{path} cannot be both an object and a folder of objects: choose another key"
             ) from error
         finally:
-            if self._files.exists(staged):
-                self._files.unlink(staged)
+            self._discard(staged)
         self._files.fsync_dir(path.parent)
         return True
+
+    def open_file(self, key: str) -> int | None:
+        """A descriptor of the object's file, for sendfile; the caller closes it. None: it is not a file of the system.
+
+        Blocks. Raises NotFound."""
+        if not isinstance(self._files, OsFiles):
+            return None
+        try:
+            return os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(f"no object {key!r}") from error
 
     def _get(self, key: str, path: Path) -> bytes:
         size = self._found(key, path).size_bytes

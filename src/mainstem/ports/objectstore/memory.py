@@ -43,6 +43,11 @@ class MemoryObjectStore:
             raise error
         return not taken
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        data = b"".join([chunk async for chunk in chunks])
+        await self.put(key, data)
+        return len(data)
+
     async def get(self, key: str) -> bytes:
         """Raises NotFound."""
         await self._called("get", key)
@@ -53,6 +58,11 @@ class MemoryObjectStore:
         await self._called("get_ranges", key)
         content = self._found(key)
         return [content[start : start + length] for start, length in ranges]
+
+    async def head(self, key: str) -> StoredObject:
+        """Raises NotFound."""
+        await self._called("head", key)
+        return StoredObject(key, len(self._found(key)), self._objects[key][1])
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         """Objects whose key starts with `prefix`, by key bytes."""

@@ -27,12 +27,22 @@ class ObjectStore(Protocol):
         """Store an object durably and atomically. With `if_absent`: False if the key was taken."""
         ...
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store an object durably and atomically from chunks, without holding all of it in memory. Returns its size.
+
+        An exception from `chunks` stores nothing."""
+        ...
+
     async def get(self, key: str) -> bytes:
         """Raises NotFound."""
         ...
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Byte ranges as (start, length); a range past the end is cut short. Raises NotFound."""
+        ...
+
+    async def head(self, key: str) -> StoredObject:
+        """The size and time of an object. Raises NotFound."""
         ...
 
     def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:

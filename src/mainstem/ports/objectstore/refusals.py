@@ -25,6 +25,12 @@ class RefusalsAsOutages:
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
         return await _answer(self._inner.put(key, data, if_absent=if_absent))
 
+    async def put_stream(self, key: str, chunks: AsyncIterator[bytes]) -> int:
+        return await _answer(self._inner.put_stream(key, chunks))
+
+    async def head(self, key: str) -> StoredObject:
+        return await _answer(self._inner.head(key))
+
     async def get(self, key: str) -> bytes:
         return await _answer(self._inner.get(key))
 

@@ -18,7 +18,7 @@ _DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
 # Columns of a typed read that do not come from the value: they have the names of the table's columns.
 RECORD_COLUMNS = {
     "_topic": "string",
-    "_partition": "int",
+    "_partition_id": "int",
     "_offset": "bigint",
     "_timestamp": "timestamp",
     "_key": "binary",
@@ -111,7 +111,7 @@ def _record_columns(rows: pa.RecordBatch, schema: pa.Schema, topic: str, headers
         rows.column("_key"),
         rows.column("_value"),
         topic_column(topic, rows.num_rows),
-        rows.column("_partition"),
+        rows.column("_partition_id"),
         rows.column("_offset"),
         rows.column("_timestamp"),
         kinds,

@@ -1,7 +1,7 @@
 """Key compaction: keep the last record of each key.
 
 Compaction makes two passes over the rows: `add_keys` for all of them, then `keep` for each batch. Between the passes it
-holds only keys and offsets.
+holds a hash and an offset a key, in the same index as the broker's own compaction.
 
 | record                                              | kept                                                |
 |-----------------------------------------------------|-----------------------------------------------------|
@@ -21,43 +21,40 @@ import numpy.typing as npt
 
 from mainstem import limits
 from mainstem.errors import invariant
+from mainstem.records import kernels
+from mainstem.records.compacting import KeyIndex
 from mainstem.records.rows import times_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_INDEX_BYTES_MAX = (
+    1 << 40
+)  # the index grows with the keys: a part that is replaced as a whole needs all of them
 
 
 class Compaction:
     def __init__(self, compact_before_ms: int, tombstones_before_ms: int) -> None:
         self._compact_before_ms = compact_before_ms
         self._tombstones_before_ms = tombstones_before_ms
-        self._keys_seen: list[pa.Table] = []  # (key, offset) of the records that compaction applies to
-        self._new_rows = 0  # rows of `_keys_seen` since it was last reduced to one row a key
-        self._distinct_keys = 0  # keys after that reduction
-        self._last_offsets: npt.NDArray[np.int64] | None = None  # sorted, once the second pass begins
+        self._keys = KeyIndex(_INDEX_BYTES_MAX)
+        self._keeping = False  # the second pass has begun
 
     def add_keys(self, rows: pa.RecordBatch) -> None:
         """First pass: rows in offset order."""
-        import pyarrow as pa
-
-        invariant(self._last_offsets is None, "add_keys() after keep()")
-        keys = pa.table({"key": rows.column("_key"), "offset": rows.column("_offset")})
-        keys = keys.filter(pa.array(self._eligible(rows)))
-        self._keys_seen.append(keys)
-        self._new_rows += len(keys)
-        if self._new_rows >= max(self._distinct_keys, limits.COMPACTION_KEYS_AT_ONCE):
-            self._reduce()
+        invariant(not self._keeping, "add_keys() after keep()")
+        data, fields = _key_fields(rows)
+        nothing = np.empty(0, np.bool_)
+        full = self._keys.add(data, fields, self._eligible(rows), 0, nothing, 0)
+        invariant(full is None, "the index grows with the keys")
 
     def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Second pass: the rows that compaction keeps."""
         import pyarrow as pa
 
-        last_offsets = self._sorted_last_offsets()
-        offsets = rows.column("_offset").to_numpy(zero_copy_only=False)
-        indices = np.searchsorted(last_offsets, offsets)
-        is_last = np.zeros(len(offsets), np.bool_)
-        inside = indices < len(last_offsets)
-        is_last[inside] = last_offsets[indices[inside]] == offsets[inside]
+        self._keeping = True
+        data, fields = _key_fields(rows)
+        is_last = ~self._keys.older(data, fields, 0, limits.OFFSET_MAX)
         old_tombstone = ~_valid(rows, "_value") & (_times_ms(rows) < self._tombstones_before_ms)
         return rows.filter(pa.array(~self._eligible(rows) | (is_last & ~old_tombstone)))
 
@@ -65,26 +62,19 @@ class Compaction:
         """A mask of the rows that compaction applies to: those with a key, older than `compact_before_ms`."""
         return _valid(rows, "_key") & (_times_ms(rows) < self._compact_before_ms)
 
-    def _reduce(self) -> None:
-        """Reduce the collected keys to the last offset of each."""
-        import pyarrow as pa
 
-        table = pa.concat_tables(self._keys_seen)
-        last = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
-        self._keys_seen = [
-            last.rename_columns({"key": "key", "offset_max": "offset"}).select(["key", "offset"])
-        ]
-        self._new_rows, self._distinct_keys = 0, len(last)
+def _key_fields(rows: pa.RecordBatch) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """The bytes of the keys, and where each one is, as a record index (see records/kernels.py) says it."""
+    import pyarrow as pa
 
-    def _sorted_last_offsets(self) -> npt.NDArray[np.int64]:
-        if self._last_offsets is None:
-            if not self._keys_seen:
-                self._last_offsets = np.empty(0, np.int64)
-            else:
-                self._reduce()
-                self._last_offsets = np.sort(self._keys_seen[0].column("offset").to_numpy())
-            self._keys_seen = []
-        return self._last_offsets
+    keys = rows.column("_key").cast(pa.large_binary())
+    _, ends, data = keys.buffers()
+    places = np.frombuffer(ends, np.int64, len(keys) + 1, 8 * keys.offset) if ends else np.zeros(1, np.int64)
+    fields = np.zeros((kernels.RECORD_FIELDS, len(keys)), np.int64)
+    fields[kernels.OFFSET] = rows.column("_offset").to_numpy(zero_copy_only=False)
+    fields[kernels.KEY_AT] = places[:-1]
+    fields[kernels.KEY_LENGTH] = np.where(_valid(rows, "_key"), np.diff(places), -1)
+    return memoryview(data if data is not None else b""), fields
 
 
 def _valid(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_COLUMNS = ["_partition", "_offset", "_timestamp", "_value", ERROR_COLUMN]
+_COLUMNS = ["_partition_id", "_offset", "_timestamp", "_value", ERROR_COLUMN]
 
 
 def may_have_errors(footer: pq.FileMetaData) -> bool:
@@ -51,7 +51,8 @@ def write_errors(file: DataFile, topic: str, location: str, files: StoreIO) -> t
             count += rows.num_rows
             topics = pa.repeat(pa.scalar(topic), rows.num_rows)
             columns = [
-                rows.column(name) for name in ("_partition", "_offset", "_timestamp", ERROR_COLUMN, "_value")
+                rows.column(name)
+                for name in ("_partition_id", "_offset", "_timestamp", ERROR_COLUMN, "_value")
             ]
             writer.write_batch(pa.RecordBatch.from_arrays([topics, *columns], schema=schema))
     data = sink.getvalue()

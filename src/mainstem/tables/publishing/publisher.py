@@ -41,6 +41,7 @@ from mainstem.tables.publishing.snapshots import (
     Snapshots,
     expired_snapshots,
     remove_snapshots,
+    same_rows,
     sweep,
 )
 
@@ -192,6 +193,13 @@ class _FileMissing(NotFound):
         self.key = key
 
 
+_Filed = tuple[PendingChange, list[IcebergFile]]  # a change, and the data files of its new parts
+
+
+def _emptied(change: PendingChange) -> OffsetRange:
+    return OffsetRange(change.partition, change.old[0][0], change.old[-1][1])
+
+
 class _TableRun:
     """Commits the pending changes of one table."""
 
@@ -221,31 +229,34 @@ class _TableRun:
 
     def publish(self) -> None:
         changes = self._work.changes
-        self._commit("delete", [change for change in changes if not change.new])
-        self._commit(
-            "replace",
-            [change for change in changes if change.old and change.new and self._keeps_rows(change)],
-        )
-        self._commit(
-            "overwrite",
-            [change for change in changes if change.old and change.new and not self._keeps_rows(change)],
-        )
-        self._commit("append", [change for change in changes if not change.old])
+        self._commit("delete", [(change, []) for change in changes if not change.new])
+        same, different = self._replacements([change for change in changes if change.old and change.new])
+        self._commit("replace", same)
+        self._commit("overwrite" if any(files for _, files in different) else "delete", different)
+        self._commit("append", [(change, self._new_files(change)) for change in changes if not change.old])
         self._expire()
 
-    def _keeps_rows(self, change: PendingChange) -> bool:
-        """Whether the new parts only hold rows that the table already had."""
-        return change.new[-1].end == change.old[-1][1]
-
-    def _commit(self, operation: Operation, changes: Sequence[PendingChange]) -> None:
+    def _replacements(self, changes: Sequence[PendingChange]) -> tuple[list[_Filed], list[_Filed]]:
+        """The changes whose new parts have the rows that the table had, and the others. Readers of changes skip a
+        `replace`, so a commit that removes or changes rows must not be one."""
         if not changes:
+            return [], []
+        new = [self._new_files(change) for change in changes]
+        snapshots = Snapshots(self._loaded(), self._work.kind, self._files, self._now_ms())
+        old = snapshots.files_in([_emptied(change) for change in changes])
+        same: list[_Filed] = []
+        different: list[_Filed] = []
+        for change, before, after in zip(changes, old, new, strict=True):
+            keeps = change.new[-1].end == change.old[-1][1] and same_rows(before, after)
+            (same if keeps else different).append((change, after))
+        return same, different
+
+    def _commit(self, operation: Operation, filed: Sequence[_Filed]) -> None:
+        if not filed:
             return
-        added = [file for change in changes for file in self._new_files(change)]
-        emptied = [
-            OffsetRange(change.partition, change.old[0][0], change.old[-1][1])
-            for change in changes
-            if change.old
-        ]
+        changes = [change for change, _ in filed]
+        added = [file for _, files in filed for file in files]
+        emptied = [_emptied(change) for change in changes if change.old]
         self._step("files")
         for change in changes:
             if change.new:

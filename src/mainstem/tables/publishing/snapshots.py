@@ -94,6 +94,19 @@ class Snapshots:
             },
         ]
 
+    def files_in(self, ranges: Sequence[OffsetRange]) -> list[list[DataFile]]:
+        """The table's present files in each of the ranges."""
+        found: list[list[DataFile]] = [[] for _ in ranges]
+        if self._parent is None or not ranges:
+            return found
+        for manifest in self._parent.manifests(self._files):
+            if _holds_files(manifest):
+                for entry in manifest.fetch_manifest_entry(self._files, discard_deleted=True):
+                    for files, each in zip(found, ranges, strict=True):
+                        if self._lies_in(entry.data_file, [each]):
+                            files.append(entry.data_file)
+        return found
+
     def requirements(self) -> list[dict[str, Any]]:
         parent = self._parent.snapshot_id if self._parent else None
         return [
@@ -198,6 +211,16 @@ class Snapshots:
 
     def _metadata_path(self, name: str) -> str:
         return f"{self._metadata.location}/metadata/{name}"
+
+
+def same_rows(old: Sequence[DataFile], new: Sequence[DataFile]) -> bool:
+    """Whether new files, written from the records of old ones, have the same rows: as many, with the same columns.
+
+    A file that is older than the declaration of a column has no values in it."""
+    if sum(file.record_count for file in old) != sum(file.record_count for file in new):
+        return False
+    columns = {frozenset(file.value_counts) for file in (*old, *new)}
+    return len(columns) <= 1
 
 
 def _holds_files(manifest: ManifestFile) -> bool:

@@ -18,7 +18,12 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 async def get_metrics(request: HttpRequest) -> Response:
     """Get the metrics, in Prometheus text format or as JSON."""
-    found = [*_storage_metrics(request), *_traffic(request), *_process(request)]
+    found = [
+        *_storage_metrics(request),
+        *_traffic(request),
+        *_process(request),
+        *request.broker.sql.published(),
+    ]
     for others in request.context.published:
         found += others()
     if request.view is not None or not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):

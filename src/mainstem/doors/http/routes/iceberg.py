@@ -6,6 +6,7 @@ exception in Iceberg's Java library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -26,21 +27,27 @@ from mainstem.api.catalog import (
     PropertiesChanged,
     RenameBody,
     TableList,
-    TableLoaded,
     TokenIssued,
     TokenRefused,
     TransactionBody,
 )
+from mainstem.doors.http.routes import iceberg_files
 from mainstem.doors.http.transport.auth import basic
 from mainstem.doors.http.transport.errors import WIRE, Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
-from mainstem.errors import InvalidInput, MainstemError, NamespaceNotFound, TableNotFound, Unauthorized
+from mainstem.errors import (
+    InvalidInput,
+    MainstemError,
+    NamespaceNotFound,
+    TableExists,
+    TableNotFound,
+    Unauthorized,
+)
 from mainstem.tables.catalog import (
     DEFAULT_NAMESPACE,
     LEVELS,
     Catalog,
-    LoadedTable,
     Table,
     TableChange,
     TableName,
@@ -64,6 +71,13 @@ _ENDPOINTS = (
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/tables/rename",
     "POST /v1/{prefix}/transactions/commit",
+    "GET /v1/{prefix}/namespaces/{namespace}/views",
+    "POST /v1/{prefix}/namespaces/{namespace}/views",
+    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/views/rename",
 )
 
 _body = msgspec.json.Decoder(dict[str, Any])
@@ -81,6 +95,7 @@ _transaction_body = msgspec.json.Decoder(TransactionBody)
 _TYPES: dict[type[BaseException], tuple[int, str]] = {
     errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
     errors.TableNotFound: (404, "NoSuchTableException"),
+    errors.ViewNotFound: (404, "NoSuchViewException"),
     errors.NotFound: (404, "NotFoundException"),
     errors.NamespaceExists: (409, "AlreadyExistsException"),
     errors.TableExists: (409, "AlreadyExistsException"),
@@ -99,11 +114,20 @@ _BY_STATUS = {
 }
 
 
+ILLEGAL_ARGUMENT = "IllegalArgumentException"  # what Iceberg's library raises for an invalid view
+_KINDS = {kind for _, kind in _TYPES.values()} | {ILLEGAL_ARGUMENT}
+
+
+def catalog_refusal(status: int, kind: str, message: str) -> Refusal:
+    """`kind`: the name of the exception in Iceberg's library."""
+    return Refusal(status, kind, message)
+
+
 def answer(error: MainstemError | Refusal) -> Response:
     """A failed request's answer, in the catalog's own shape."""
     if isinstance(error, Refusal):
         status, headers = error.status, error.headers
-        kind = _BY_STATUS.get(status, "RESTException")
+        kind = error.code if error.code in _KINDS else _BY_STATUS.get(status, "RESTException")
     else:
         status, kind = next((_TYPES[each] for each in type(error).__mro__ if each in _TYPES), (0, ""))
         row = next((WIRE[each] for each in type(error).__mro__ if each in WIRE), None)
@@ -111,8 +135,30 @@ def answer(error: MainstemError | Refusal) -> Response:
         if not status:
             status = row.status if row else 500
             kind = _BY_STATUS.get(status, "InternalServerError")
-    body = CatalogError(CatalogErrorBody(str(error) or type(error).__name__, kind, status))
+    body = CatalogError(CatalogErrorBody(_worded(error) or type(error).__name__, kind, status))
     return Response(status, msgspec.json.encode(body), (JSON, *headers))
+
+
+def _worded(error: MainstemError | Refusal) -> str:
+    """The message of an error, in the words of Iceberg's library: engines compare and show them."""
+    match error:
+        case errors.NamespaceNotFound():
+            return f"Namespace does not exist: {_shown(error.namespace)}"
+        case errors.NamespaceExists():
+            return f"Namespace already exists: {_shown(error.namespace)}"
+        case errors.NamespaceNotEmpty():
+            return f"Namespace {_shown(error.namespace)} is not empty"
+        case errors.TableNotFound():
+            return f"Table does not exist: {_shown(error.namespace)}.{error.name}"
+        case errors.ViewNotFound():
+            return f"View does not exist: {_shown(error.namespace)}.{error.name}"
+        case errors.TableExists(requirement=True):
+            return f"Requirement failed: table already exists: {_shown(error.namespace)}.{error.name}"
+        case errors.TableExists(view=True):
+            return f"View with same name already exists: {_shown(error.namespace)}.{error.name}"
+        case errors.TableExists():
+            return f"Table already exists: {_shown(error.namespace)}.{error.name}"
+    return str(error)
 
 
 # Handlers
@@ -152,11 +198,11 @@ async def list_namespaces(request: HttpRequest) -> Response:
     parent = request.text("parent") or ""
     catalog = request.broker.catalog
     if parent:
-        catalog.properties(_stored(request, parent.split(LEVELS)))
+        catalog.properties(stored_namespace(request, parent.split(LEVELS)))
     depth = len(parent.split(LEVELS)) + 1 if parent else 1
     inside = set()
     for stored in catalog.namespaces():
-        levels = _levels(request, stored)
+        levels = namespace_levels(request, stored)
         name = LEVELS.join(levels)
         if levels and (not parent or name.startswith(parent + LEVELS)) and _sees_namespace(request, stored):
             inside.add(tuple(levels[:depth]))
@@ -166,119 +212,139 @@ async def list_namespaces(request: HttpRequest) -> Response:
 async def create_namespace(request: HttpRequest) -> Response:
     """Create a namespace."""
     body = request.json(_namespace_body)
-    _require_namespace(request, Operation.CREATE, _stored(request, body.namespace))
-    await request.broker.catalog.create_namespace(_stored(request, body.namespace), body.properties)
+    _require_namespace(request, Operation.CREATE, stored_namespace(request, body.namespace))
+    await request.broker.catalog.create_namespace(stored_namespace(request, body.namespace), body.properties)
     return reply(NamespaceDescription(body.namespace, body.properties))
 
 
 async def get_namespace(request: HttpRequest) -> Response:
     """Get the properties of a namespace."""
-    namespace = _namespace(request)
+    namespace = catalog_namespace(request)
     _require_sight(request, namespace)
-    properties = request.broker.catalog.properties(namespace)
-    return reply(NamespaceDescription(_levels(request, namespace), properties))
+    catalog = request.broker.catalog
+    properties = {"location": catalog.location_of(namespace), **catalog.properties(namespace)}
+    return reply(NamespaceDescription(namespace_levels(request, namespace), properties))
 
 
 async def head_namespace(request: HttpRequest) -> Response:
     """Check whether a namespace exists."""
-    _require_sight(request, _namespace(request))
-    request.broker.catalog.properties(_namespace(request))
-    return _done()
+    _require_sight(request, catalog_namespace(request))
+    request.broker.catalog.properties(catalog_namespace(request))
+    return no_content()
 
 
 async def drop_namespace(request: HttpRequest) -> Response:
     """Delete a namespace without tables."""
-    namespace = _namespace(request)
+    namespace = catalog_namespace(request)
     _require_namespace(request, Operation.DELETE, namespace)
     await request.broker.catalog.drop_namespace(namespace)
-    return _done()
+    return no_content()
 
 
 async def post_properties(request: HttpRequest) -> Response:
     """Set and remove properties of a namespace."""
     body = request.json(_properties_body)
-    _require_namespace(request, Operation.ALTER, _namespace(request))
+    _require_namespace(request, Operation.ALTER, catalog_namespace(request))
     updated, removed, missing = await request.broker.catalog.change_properties(
-        _namespace(request), body.updates, body.removals
+        catalog_namespace(request), body.updates, body.removals
     )
     return reply(PropertiesChanged(updated, removed, missing))
 
 
 async def list_tables(request: HttpRequest) -> Response:
     """List the tables of a namespace."""
-    namespace = _namespace(request)
-    levels = _levels(request, namespace)
-    tables = request.broker.catalog.tables(namespace)
-    shown = [
+    namespace = catalog_namespace(request)
+    levels = namespace_levels(request, namespace)
+    shown = describable_tables(request, request.broker.catalog.tables(namespace))
+    return reply(TableList([Identifier(levels, table.name) for table in shown]))
+
+
+def describable_tables(request: HttpRequest, tables: Sequence[Table]) -> list[Table]:
+    """Those that the client may see."""
+    return [
         table
         for table in tables
         if request.may(Operation.DESCRIBE, ResourceType.TABLE, _subject(request, table))
     ]
-    return reply(TableList([Identifier(levels, table.name) for table in shown]))
 
 
 async def create_table(request: HttpRequest) -> Response:
     """Create a table, or stage its creation."""
     body = request.json(_body)
-    namespace = _namespace(request)
-    _require(
+    namespace = catalog_namespace(request)
+    require_table(
         request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
     )
-    _check_place(request, body.get("location"), Operation.ALTER)
-    return _loaded(await request.broker.catalog.create(namespace, body))
+    body = iceberg_files.with_location(request, namespace, body)
+    check_catalog_place(request, body.get("location"), Operation.ALTER)
+    name = (namespace, str(body.get("name", "")))
+    return iceberg_files.loaded(request, name, await request.broker.catalog.create(namespace, body))
 
 
 async def register_table(request: HttpRequest) -> Response:
     """Register a table with existing metadata."""
     body = request.json(_body)
-    namespace = _namespace(request)
-    _require(
+    namespace = catalog_namespace(request)
+    require_table(
         request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
     )
-    _check_place(request, body.get("metadata-location"), Operation.ALTER)
-    return _loaded(await request.broker.catalog.register(namespace, body))
+    check_catalog_place(request, body.get("metadata-location"), Operation.ALTER)
+    name = (namespace, str(body.get("name", "")))
+    return iceberg_files.loaded(request, name, await request.broker.catalog.register(namespace, body))
 
 
 async def get_table(request: HttpRequest) -> Response:
     """Get the metadata of a table and its location."""
-    return _loaded(await request.broker.catalog.load(_table_of_path(request, Operation.READ)))
+    name = _table_of_path(request, Operation.READ)
+    return iceberg_files.loaded(request, name, await request.broker.catalog.load(name))
 
 
 async def head_table(request: HttpRequest) -> Response:
     """Check whether a table exists."""
     request.broker.catalog.table(_table_of_path(request, Operation.READ))
-    return _done()
+    return no_content()
 
 
 async def drop_table(request: HttpRequest) -> Response:
     """Drop a table. With `purgeRequested`, also delete its files."""
     purge = (request.text("purgeRequested") or "").lower() == "true"
     await request.broker.catalog.drop(_table_of_path(request, Operation.DELETE), purge=purge)
-    return _done()
+    return no_content()
 
 
 async def rename_table(request: HttpRequest) -> Response:
     """Rename a table."""
     body = request.json(_rename_body)
-    source = (_stored(request, body.source.namespace), body.source.name)
+    source = (stored_namespace(request, body.source.namespace), body.source.name)
     _check_rights(request, request.broker.catalog.table(source), Operation.ALTER)
-    destination = (_stored(request, body.destination.namespace), body.destination.name)
-    _require(request, Operation.CREATE, request.broker.catalog.rule_name(*destination))
-    await request.broker.catalog.rename(source, destination)
-    return _done()
+    destination = (stored_namespace(request, body.destination.namespace), body.destination.name)
+    require_table(request, Operation.CREATE, request.broker.catalog.rule_name(*destination))
+    try:
+        await request.broker.catalog.rename(source, destination)
+    except TableExists as error:
+        raise renaming_refusal(body, error) from None
+    return no_content()
+
+
+def renaming_refusal(body: RenameBody, error: TableExists) -> Refusal:
+    source, destination = (".".join((*each.namespace, each.name)) for each in (body.source, body.destination))
+    kind = "View" if error.view else "Table"
+    return catalog_refusal(
+        409, "AlreadyExistsException", f"Cannot rename {source} to {destination}. {kind} already exists"
+    )
 
 
 async def commit_table(request: HttpRequest) -> Response:
     """Commit changes to a table, if its requirements still hold."""
     body = request.json(_commit_body)
     name = _table_of_path(request, Operation.ALTER, new=Operation.CREATE)
-    _check_updates(request, body.updates, name)
+    check_catalog_updates(request, body.updates, name)
     loaded = await request.broker.catalog.commit(
         TableChange(name, TableUpdates(body.requirements, body.updates))
     )
     if not loaded.metadata:  # nothing was to be changed
         loaded = await request.broker.catalog.load(name)
-    return _loaded(loaded)
+    return iceberg_files.loaded(request, name, loaded)
 
 
 async def commit_transaction(request: HttpRequest) -> Response:
@@ -288,50 +354,64 @@ async def commit_transaction(request: HttpRequest) -> Response:
     for change in request.json(_transaction_body).table_changes:
         if change.identifier is None:
             raise InvalidInput("every change of a transaction names its table")
-        name = (_stored(request, change.identifier.namespace), change.identifier.name)
-        _check_rights(request, catalog.table(name), Operation.ALTER)
-        _check_updates(request, change.updates, name)
+        name = (stored_namespace(request, change.identifier.namespace), change.identifier.name)
+        _check_table(request, name, Operation.ALTER, new=Operation.CREATE)
+        check_catalog_updates(request, change.updates, name)
         changes.append(TableChange(name, TableUpdates(change.requirements, change.updates)))
     await catalog.commit_all(changes)
-    return _done()
+    return no_content()
 
 
 def _table_of_path(request: HttpRequest, operation: Operation, *, new: Operation | None = None) -> TableName:
     """The table of the path. Raises Refusal 403 unless the client may do this to it, or `new` if it does not exist."""
-    name = (_namespace(request), request.parameters["table"])
-    try:
-        _check_rights(request, request.broker.catalog.table(name), operation)
-    except (TableNotFound, NamespaceNotFound):
-        _require(request, new or operation, request.broker.catalog.rule_name(*name))
-        if new is None:
-            raise
+    name = (catalog_namespace(request), request.parameters["table"])
+    _check_table(request, name, operation, new=new)
     return name
 
 
-def _check_updates(request: HttpRequest, updates: list[dict[str, Any]], name: TableName) -> None:
+def _check_table(
+    request: HttpRequest, name: TableName, operation: Operation, *, new: Operation | None = None
+) -> None:
+    try:
+        _check_rights(request, request.broker.catalog.table(name), operation)
+    except TableNotFound:
+        require_table(request, new or operation, request.broker.catalog.rule_name(*name))
+        if new is None:
+            raise
+
+
+def check_catalog_updates(request: HttpRequest, updates: list[dict[str, Any]], name: TableName) -> None:
     for update in updates:
-        _check_place(request, update.get("location"), Operation.ALTER, name)
+        check_catalog_place(request, update.get("location"), Operation.ALTER, name)
 
 
-def _check_place(
+def check_catalog_place(
     request: HttpRequest, location: object, operation: Operation, own: TableName | None = None
 ) -> None:
     """Raises Refusal 403 for files in the folder of another table, unless the client may do this to that table."""
     if not isinstance(location, str):
         return
-    folder = f"{location.rstrip('/')}/"
+    key_of = request.broker.catalog.key_of  # a location has two forms: in the store, and at the S3 door
+    folder = f"{key_of(location).rstrip('/')}/"
     for table in request.broker.catalog.all_tables():
-        theirs = f"{table.location.rpartition('/metadata/')[0]}/"
+        theirs = f"{key_of(table.location).rpartition('/metadata/')[0]}/"
         if (table.namespace, table.name) != own and (folder.startswith(theirs) or theirs.startswith(folder)):
             _check_rights(request, table, operation)
 
 
 def _check_rights(request: HttpRequest, table: Table, operation: Operation) -> None:
-    _require(request, operation, _subject(request, table))
+    require_table(request, operation, _subject(request, table))
 
 
-def _require(request: HttpRequest, operation: Operation, table: str) -> None:
+def require_table(request: HttpRequest, operation: Operation, table: str) -> None:
     request.require(operation, ResourceType.TABLE, table)
+
+
+def table_subject(request: HttpRequest, name: TableName) -> str:
+    """What access rules name for a table or view, which may not exist."""
+    catalog: Catalog = request.broker.catalog
+    present = catalog.find(name)
+    return catalog.rule_name(*name) if present is None else _subject(request, present)
 
 
 def _subject(request: HttpRequest, table: Table) -> str:
@@ -373,12 +453,12 @@ def _shown(namespace: str) -> str:
 # Namespaces of a bound client: `default` holds the tables of its topics, and the others are below it
 
 
-def _namespace(request: HttpRequest) -> str:
+def catalog_namespace(request: HttpRequest) -> str:
     """The namespace of the path, as it is stored."""
-    return _stored(request, request.parameters["namespace"].split(LEVELS))
+    return stored_namespace(request, request.parameters["namespace"].split(LEVELS))
 
 
-def _stored(request: HttpRequest, levels: list[str]) -> str:
+def stored_namespace(request: HttpRequest, levels: list[str]) -> str:
     namespace, view = _joined(levels), request.view
     if view is None:
         return namespace
@@ -390,7 +470,7 @@ def _stored(request: HttpRequest, levels: list[str]) -> str:
     return base if namespace == DEFAULT_NAMESPACE else base + LEVELS + namespace
 
 
-def _levels(request: HttpRequest, stored: str) -> list[str]:
+def namespace_levels(request: HttpRequest, stored: str) -> list[str]:
     """The levels of a namespace as the client knows them; none if it cannot see it."""
     view = request.view
     if view is None:
@@ -411,9 +491,5 @@ def _joined(levels: list[str]) -> str:
     return LEVELS.join(levels)
 
 
-def _loaded(table: LoadedTable) -> Response:
-    return reply(TableLoaded(msgspec.Raw(table.metadata), {}, table.location or None))
-
-
-def _done() -> Response:
+def no_content() -> Response:
     return Response(204, b"", ())

@@ -12,7 +12,17 @@ from msgspec.structs import fields
 
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError
-from mainstem.api.routes import CATALOG, JSON, OCTETS, REGISTRY, REGISTRY_JSON, Body, Route, structs_in
+from mainstem.api.routes import (
+    ARROW,
+    CATALOG,
+    JSON,
+    OCTETS,
+    REGISTRY,
+    REGISTRY_JSON,
+    Body,
+    Route,
+    structs_in,
+)
 from mainstem.api.schemas import SchemaError
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
@@ -136,7 +146,7 @@ def _responses(route: Route[Any], schemas: _Schemas) -> dict[str, Any]:
 def _content(route: Route[Any], media: str, schemas: _Schemas) -> dict[str, Any]:
     if media in (JSON, REGISTRY_JSON) and route.response is not None:
         return {"schema": schemas.of(route.response)}
-    return {} if media == OCTETS else {"schema": {"type": "string"}}
+    return {} if media in (OCTETS, ARROW) else {"schema": {"type": "string"}}
 
 
 def _parameters(route: Route[Any]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Token
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from mainstem import events, limits
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
 from mainstem.api.routes import CATALOG, REGISTRY, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
+from mainstem.broker.streams import ClientTurns
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions, schemas
 from mainstem.doors.http.routes.table import ROUTES
@@ -49,6 +52,18 @@ class ClientDisconnected(Exception):
 class App:
     def __init__(self, context: Context) -> None:
         self.context = context
+
+    @property
+    def budget(self) -> Budget:
+        return self.context.budget
+
+    @property
+    def turns(self) -> ClientTurns:
+        return self.context.broker.streams.turns
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """A connection was made."""
+        self.context.clients.connected(transport)
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -176,6 +191,7 @@ class _Exchange:
                 request.require_some(operation, endpoint.kind)
         if route.body is not Body.NONE:
             request.body = await self._body(route)
+            request.left = partial(_gone, self._receive)
         if not endpoint.audited or not self._context.broker.audit.on:
             return await self._serve(endpoint, request)
         kind = endpoint.kind if parameters else ResourceType.CLUSTER

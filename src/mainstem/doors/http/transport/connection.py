@@ -15,11 +15,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mainstem import limits
-from mainstem.doors.budget import Budget, Seats, peer_of
-from mainstem.doors.http.transport.app import App
+from mainstem.doors.budget import Seats, peer_of
 from mainstem.doors.http.transport.errors import error_response
 from mainstem.doors.http.transport.http2 import PREFACE, Http2Connection
-from mainstem.doors.http.transport.responses import Response
+from mainstem.doors.http.transport.responses import ConnectionApp, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
 HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
@@ -40,11 +39,11 @@ class _ReadControl(FlowControl):
 
 
 class HttpConnection(HttpToolsProtocol):
-    def __init__(self, config: Config, state: ServerState, app: App, seats: Seats) -> None:
+    def __init__(self, config: Config, state: ServerState, app: ConnectionApp, seats: Seats) -> None:
         super().__init__(config, state, {})
         self._app = app
-        self._turns = app.context.broker.streams.turns
-        self._budget: Budget = app.context.budget
+        self._turns = app.turns
+        self._budget = app.budget
         self._seats = seats
         self._peer = ""
         self._unparsed = b""  # received while enough requests wait
@@ -68,7 +67,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_since = self._used_at = self.loop.time()
         self._read_pace.begin(self._used_at)
         self._peer = peer_of(transport)
-        self._app.context.clients.connected(transport)
+        self._app.connected(transport)
         if not self._seats.admit(self._peer, self):
             transport.abort()
 

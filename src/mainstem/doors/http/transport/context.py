@@ -19,6 +19,7 @@ from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
+from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.metrics import Metric
 
 
@@ -63,6 +64,7 @@ class Context:
     started: float = field(default_factory=time.monotonic)
     bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
+    s3_endpoint: S3Endpoint | None = None  # where clients reach the files of tables
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set

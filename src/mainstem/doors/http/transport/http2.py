@@ -24,8 +24,7 @@ from uvicorn.server import ServerState
 
 from mainstem import limits
 from mainstem.doors.budget import FrameRate, Seats, peer_of
-from mainstem.doors.http.transport.app import App
-from mainstem.doors.http.transport.responses import Asgi, Header, Response
+from mainstem.doors.http.transport.responses import Asgi, ConnectionApp, Header, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
 CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
@@ -45,11 +44,11 @@ _NOT_FORWARDED = {b"connection", b"transfer-encoding", b"keep-alive", b"upgrade"
 
 
 class Http2Connection(asyncio.Protocol):
-    def __init__(self, state: ServerState, app: App, seats: Seats) -> None:
+    def __init__(self, state: ServerState, app: ConnectionApp, seats: Seats) -> None:
         self._state = state
         self._app = app
         self._seats = seats
-        self._budget = app.context.budget
+        self._budget = app.budget
         self._peer = ""
         self._frames = FrameRate(CONTROL_FRAMES_PER_S, CONTROL_FRAMES_BURST)
         self._free_frames = CONTROL_FRAMES_FREE
@@ -113,7 +112,7 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        turns = self._app.context.broker.streams.turns
+        turns = self._app.turns
         if turns.last is not self:
             turns.last, turns.changed_at = self, self._heard_at
         self._received = self._received + data if self._received else data

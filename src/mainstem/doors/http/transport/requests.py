@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -66,6 +67,9 @@ class HttpRequest:
         self.throttle_wait_ms = 0  # how long a rate made it wait
         self.waited_to_publish = False  # a socket waited before it began this write
         self.view: NamespaceView | None = None  # of the namespace that the request is about
+        self.left: Callable[[], Awaitable[None]] | None = (
+            None  # once the body is read: waits until the client leaves
+        )
 
     def bind(self) -> NamespaceView | None:
         """Serve the names of one namespace: the listener's, the principal's or that of ?namespace=. Raises Refusal."""

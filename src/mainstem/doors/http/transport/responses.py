@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from mainstem.broker.streams import ClientTurns
+from mainstem.doors.budget import Budget
 from mainstem.doors.http.transport.namespaces import current, plain
 
 Header = tuple[bytes, bytes]
@@ -44,6 +47,30 @@ class Push(ABC):
     @abstractmethod
     async def serve(self, receive: Receive, send: Send) -> int:
         """Send the answer, head and all, until it ends or the client leaves. Returns the bytes sent."""
+
+
+class ConnectionApp(Protocol):
+    """What a connection passes its requests to: the application of a door."""
+
+    @property
+    def budget(self) -> Budget: ...
+
+    @property
+    def turns(self) -> ClientTurns: ...
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """A connection was made."""
+        ...
+
+    async def serve(
+        self,
+        scope: Asgi,
+        receive: Receive,
+        send: Send,
+        write: Callable[[Response], Awaitable[None]] | None,
+    ) -> None:
+        """Serve one request. `write` takes a whole answer at once, where the server can do that."""
+        ...
 
 
 def reply(content: object, status: int = 200) -> Response:

@@ -72,11 +72,11 @@ def may_wait(sealed: Sequence[LogObject], options: RepackOptions) -> int:
 
 
 def plan_log_objects(
-    objects: Sequence[LogObject], frontier: int, options: RepackOptions
+    objects: Sequence[LogObject], frontier: int, options: RepackOptions, *, early: bool = False
 ) -> RepackPlan | None:
-    """The oldest waiting objects, if there are enough of them."""
+    """The oldest waiting objects, if there are enough of them, or any if `early`."""
     sealed = waiting(objects, frontier)
-    if not sealed or len(sealed) < may_wait(sealed, options):
+    if not sealed or (len(sealed) < may_wait(sealed, options) and not early):
         return None
     taken = sealed[:1]
     size = sealed[0].size_bytes

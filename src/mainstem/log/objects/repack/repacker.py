@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mainstem import events, limits
 from mainstem.errors import Closed, LogDamaged, MainstemError, StalePlan
+from mainstem.ledger.compactions import FinishCompaction
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import (
     FIRST_NUMBER,
@@ -26,7 +27,9 @@ from mainstem.ledger.repacked_objects import (
 )
 from mainstem.ledger.streams import MarkLost
 from mainstem.log.host import LogHost
-from mainstem.log.objects.repack.copying import CopiedFile, copied_files
+from mainstem.log.objects.repack.compaction import Compactor
+from mainstem.log.objects.repack.compaction_plan import COMPACTION_BACKLOG_BYTES_MAX
+from mainstem.log.objects.repack.copying import CopiedFile, Read, copied_files
 from mainstem.log.objects.repack.files import RepackedFiles
 from mainstem.log.objects.repack.layout import Origin
 from mainstem.log.objects.repack.liveness import dead_bytes, liveness
@@ -41,6 +44,7 @@ from mainstem.log.objects.repack.plan import (
     plan_rounds,
     waiting,
 )
+from mainstem.log.objects.repack.shrinking import RemovedRange, ShrunkObjects
 from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.metrics import Metric, one
@@ -57,6 +61,7 @@ REPACK_ORPHAN_GRACE_MS = 3_600_000  # an unpublished file of another broker is d
 REPACK_DEBT_OBJECTS_MAX = 64  # sealed objects that wait; above it, writes are slowed down
 REPACK_HELD_BACK_S = 0.002  # delay of a commit group for each object above it …
 REPACK_HELD_BACK_S_MAX = 0.1  # … up to this
+COMPACTION_ROLL_EVERY_S = 10.0  # least time between two objects that are finished early, to compact them
 
 
 class ReplacedObjects:
@@ -133,7 +138,18 @@ class Repacker:
             host.written_bytes,
         )  # time of the last check, and bytes written by then
         self._busy = False
+        self._rolled_at: float | None = None
+        self._compacts_next = False  # compaction takes turns with the repacking of the log's objects
         self.counts = RepackCounts()
+        self.compactor = Compactor(
+            host,
+            ledger,
+            index,
+            self,
+            clock,
+            log=int.from_bytes(port.identity[:8], "little"),
+            file_bytes=options.file_bytes,
+        )
         # Selects the objects that are old enough.
         # Whether files of the log are missing: a round stands for them too, so they could not come back after it.
         self.waits: Callable[[], bool] = lambda: False
@@ -161,11 +177,12 @@ class Repacker:
         while True:
             try:
                 if self._host.maintains():
+                    cleaned_at = self._clock.monotonic()
                     while await self.step():
-                        pass
-                    await self.clean()
-                    if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
-                        await self._host.collect()
+                        if self._clock.monotonic() - cleaned_at >= REPACK_EVERY_S:
+                            cleaned_at = self._clock.monotonic()
+                            await self._drop_replaced()
+                    await self._drop_replaced()
             except Closed:
                 return
             except (MainstemError, OSError) as error:
@@ -177,18 +194,31 @@ class Repacker:
             except TimeoutError:
                 continue
 
+    async def _drop_replaced(self) -> None:
+        await self.clean()
+        if any(held.number < self._ledger.repacked.frontier for held in self._port.objects()[:1]):
+            await self._host.collect()
+
     async def step(self) -> bool:
         """Do the most urgent work. False if there is none."""
         async with self._stepping:
             repacked = self._ledger.repacked
             plan = None
             if not self.waits():
-                plan = plan_log_objects(self.behind(self._port.objects()), repacked.frontier, self._options)
+                early = await self._ready_for_compaction()
+                if self._compacts_next:
+                    self._compacts_next = False
+                    if await self._compact():
+                        return True
+                plan = plan_log_objects(
+                    self.behind(self._port.objects()), repacked.frontier, self._options, early=early
+                )
+                self._compacts_next = plan is not None
             # An unreadable file stays where it is, so that an operator can restore it.
             plan = plan or plan_merge(repacked.rounds, self._options, self._index.unreadable)
             plan = plan or await self._plan_dead_round()
             if plan is None:
-                return False
+                return not self.waits() and await self._compact()
             try:
                 await self._execute(plan)
             except FileNotFoundError:
@@ -199,9 +229,10 @@ class Repacker:
             return True
 
     def metrics(self) -> list[Metric]:
-        """What was repacked, and what waits."""
+        """What was repacked and compacted, and what waits."""
         rounds = self._ledger.repacked.rounds
         return [
+            *self.compactor.metrics(),
             one("mainstem_repack_rounds", "gauge", "Rounds of repacked files.", len(rounds)),
             one("mainstem_repack_files", "gauge", "Repacked files.", sum(len(r.files) for r in rounds)),
             one("mainstem_repack_bytes", "gauge", "Bytes of repacked files.", sum(r.bytes for r in rounds)),
@@ -234,16 +265,40 @@ class Repacker:
             ),
         ]
 
+    # Compaction
+
+    async def _compact(self) -> bool:
+        self._paced_from = self._clock.monotonic()
+        try:
+            return await self.compactor.step()
+        except FileNotFoundError:
+            return False  # a file was replaced meanwhile: the next look finds others
+
+    async def _ready_for_compaction(self) -> bool:
+        """Whether to repack sealed objects early. Finishes the open object if it holds records that are due."""
+        early, roll = self.compactor.planner.wants_repack()
+        now = self._clock.monotonic()
+        if roll and (self._rolled_at is None or now - self._rolled_at >= COMPACTION_ROLL_EVERY_S):
+            self._rolled_at = now
+            await self._port.roll()
+            await self._host.propose(FinishCompaction(0, ()))  # a commit of the next object ends this one
+        return early
+
     # A step
 
     async def _execute(self, plan: RepackPlan) -> None:
         self._paced_from = self._clock.monotonic()
-        indexes = [await self._read_index(number) for number in plan.numbers]
-        live = await liveness(self._ledger, indexes)
+        indexes = [await self.read_index(number) for number in plan.numbers]
+        read: Read = self.read
+        shrunk: ShrunkObjects | None = None
         if plan.sources:
             ends = await ends_of_rounds(self._ledger, indexes)
         else:
             ends = await ends_of_log_objects(self._ledger, self._index, plan)
+            shrunk = await self.compactor.shrink(indexes)
+            if shrunk is not None:
+                indexes, read = shrunk.indexes, shrunk.reading(self.read)
+        live = await liveness(self._ledger, indexes)
         identity = int.from_bytes(self._port.identity[:8], "little")
         files: list[RepackedFile] = []
         try:
@@ -251,23 +306,25 @@ class Repacker:
                 indexes,
                 live,
                 ends,
-                self._read,
+                read,
                 Origin(identity, plan.first, plan.end),
                 file_bytes=self._options.file_bytes,
             ):
-                files.append(await self._keep(plan, copied))
+                files.append(await self.store_file(plan.first, plan.end, copied))
                 await self._mark_lost(copied)
         except Exception:
             # The retry writes other files: on a full disk, these would keep it full.
             with contextlib.suppress(MainstemError, OSError):
-                await self._drop(files)
+                await self.drop_files(files)
             raise
-        await self._publish(plan, files)
+        if await self._publish(plan, files, () if shrunk is None else shrunk.removed) and shrunk is not None:
+            self.compactor.shrunk(shrunk)
 
-    async def _keep(self, plan: RepackPlan, copied: CopiedFile) -> RepackedFile:
+    async def store_file(self, first: int, end: int, copied: CopiedFile) -> RepackedFile:
+        """Store a file of a round that replaces the log's objects [first, end)."""
         life = RepackerIdentity(self._host.broker, self._host.epoch)
         self._stored += 1
-        key = f"{REPACKED}{plan.first:012d}-{plan.end:012d}-{life.broker}-{life.epoch}-{self._stored}"
+        key = f"{REPACKED}{first:012d}-{end:012d}-{life.broker}-{life.epoch}-{self._stored}"
         size = copied.bytes
         await self._store.put(key, copied.buffers)
         self.counts.files += 1
@@ -281,27 +338,31 @@ class Repacker:
                 _log.error("records lost", stream=stream, start=base, end=end)
                 await self._host.propose(MarkLost(stream, base, end))
 
-    async def _publish(self, plan: RepackPlan, files: Sequence[RepackedFile]) -> None:
-        command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files))
+    async def _publish(
+        self, plan: RepackPlan, files: Sequence[RepackedFile], removed: tuple[RemovedRange, ...]
+    ) -> bool:
+        command = PublishRepack(plan.first, plan.end, plan.sources, tuple(files), removed)
         try:
             published = await self._host.propose(command)
         except StalePlan as stale:
             _log.info("repack discarded", reason=str(stale))
-            await self._drop(files)
-            return
+            await self.drop_files(files)
+            return False
         if isinstance(published, Repacked):
             self.counts.rounds += 1
             _log.info(
                 "repacked", objects=len(plan.numbers), files=len(files), bytes=sum(f.bytes for f in files)
             )
+        return True
 
-    async def _drop(self, files: Sequence[RepackedFile]) -> None:
+    async def drop_files(self, files: Sequence[RepackedFile]) -> None:
         """Delete files that the ledger does not refer to."""
         for file in files:
             if not self._ledger.repacked.knows(file.key):
                 await self._store.delete(file.key)
 
-    async def _read_index(self, number: int) -> SealedExtents:
+    async def read_index(self, number: int) -> SealedExtents:
+        """The index of an object or a repacked file."""
         if number >= FIRST_NUMBER:
             try:
                 return await self._files.read_index(number)
@@ -310,7 +371,8 @@ class Repacker:
                 raise
         return SealedExtents.decode(number, await asyncio.to_thread(self._port.read_index, number))
 
-    async def _read(self, number: int, start: int, length: int, again: bool) -> Buffer:
+    async def read(self, number: int, start: int, length: int, again: bool) -> Buffer:
+        """Bytes of an object or a repacked file, at a limited rate. `again`: the previous read was damaged."""
         await self._pace(length)
         if again and number < FIRST_NUMBER:
             await self._port.distrust(number, start, length)
@@ -331,7 +393,8 @@ class Repacker:
             await asyncio.sleep(wait)
 
     def _should_yield(self) -> bool:
-        return self._writers_are_busy() and self.debt_objects < REPACK_DEBT_OBJECTS_MAX // 2
+        behind = self.compactor.planner.backlog_bytes >= COMPACTION_BACKLOG_BYTES_MAX
+        return self._writers_are_busy() and not behind and self.debt_objects < REPACK_DEBT_OBJECTS_MAX // 2
 
     def _writers_are_busy(self) -> bool:
         """Whether the log had heavy writes since the last check; it checks at most every `REPACK_GIVES_WAY_S`."""
@@ -366,7 +429,7 @@ class Repacker:
     async def _dead_ratio(self, made: RepackRound) -> float:
         dead = total = 0
         for number in range(made.number, made.number + len(made.files)):
-            some, all_of_it = await dead_bytes(self._ledger, await self._read_index(number))
+            some, all_of_it = await dead_bytes(self._ledger, await self.read_index(number))
             dead, total = dead + some, total + all_of_it
         return dead / total if total else 1.0
 

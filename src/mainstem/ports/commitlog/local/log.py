@@ -39,9 +39,12 @@ from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObje
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
-SHORTCUT_SLOW_S = 0.001  # a slower write or sync there closes the shortcut …
-SHORTCUT_CLOSED_FACTOR = 20  # … for this many times as long: the loop is blocked 5 % of the time at most
-SHORTCUT_SYNC_S_MAX = 0.001  # syncs may run on the event loop while they take less on average
+SHORTCUT_SLOW_S = 0.001  # a slower write there closes the shortcut …
+SHORTCUT_CLOSED_S = 1.0  # … for this long
+SHORTCUT_SYNC_S_MAX = (
+    0.001  # syncs may run on the event loop while they take less on average; after a slower one …
+)
+SHORTCUT_CLOSED_FACTOR = 20  # … none does for this many times as long: it is blocked 5 % of the time at most
 _SYNC_WEIGHT = 1 / 8  # of the newest sync in the average
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
@@ -65,7 +68,7 @@ class Shortcut:
     def synced(self, seconds: float) -> None:
         """A sync took so long."""
         self._sync_s += (seconds - self._sync_s) * _SYNC_WEIGHT
-        if seconds > SHORTCUT_SLOW_S:
+        if seconds > SHORTCUT_SYNC_S_MAX:
             self._syncs_closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
 
     @property
@@ -75,9 +78,9 @@ class Shortcut:
     def open(self, size: int) -> bool:
         return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
-    def wrote(self, seconds: float) -> None:
-        """A write took so long, which is too long."""
-        self._closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
+    def close(self) -> None:
+        """A write took too long."""
+        self._closed_until = time.perf_counter() + SHORTCUT_CLOSED_S
 
 
 class LocalCommitLog:
@@ -229,9 +232,8 @@ class LocalCommitLog:
         try:
             return self._writer.append(entry, slices, self._synced, crc)
         finally:
-            seconds = time.perf_counter() - began
-            if seconds > SHORTCUT_SLOW_S:
-                self._shortcut.wrote(seconds)
+            if time.perf_counter() - began > SHORTCUT_SLOW_S:
+                self._shortcut.close()
 
     def syncs_now(self) -> bool:
         return (

@@ -1,0 +1,184 @@
+"""Runs queries with DuckDB, locked down: a query sees the rows that it is given, and nothing else.
+
+Each query has a database of its own, in memory. It cannot open files or connections, load extensions or change
+settings, and it may only be a SELECT.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from mainstem import limits
+from mainstem.errors import InvalidInput, NotFound
+from mainstem.tables.sql.messages import (
+    Answer,
+    ParseQuery,
+    QueryDone,
+    QueryFailed,
+    Request,
+    RunQuery,
+    SqlTable,
+    SqlTableName,
+)
+from mainstem.tables.sql.parsing import parse_query, quoted_default
+from mainstem.tables.sql.table_rows import TopicRows
+
+_ROWS_PER_BATCH = 8_192
+DUCKDB_CONFIG: dict[str, Any] = {
+    "threads": limits.SQL_THREADS,
+    "memory_limit": f"{limits.SQL_MEMORY_BYTES}B",
+    "max_temp_directory_size": "0B",  # no spilling to disk
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,  # a query must not see Python variables
+}
+
+
+class SqlEngine:
+    def __init__(self) -> None:
+        self._rows = TopicRows()
+        self._parser = duckdb.connect(":memory:", config=DUCKDB_CONFIG)
+        _lock_down(self._parser)
+
+    def answer(self, request: Request) -> Answer:
+        try:
+            if isinstance(request, ParseQuery):
+                return parse_query(self._parser, quoted_default(request.query))
+            return self._run(request)
+        except InvalidInput as error:
+            return QueryFailed("invalid", str(error))
+        except NotFound as error:
+            return QueryFailed("missing", str(error))
+        except duckdb.OutOfMemoryException:
+            return QueryFailed(
+                "too_large",
+                f"the query needs more than the {limits.SQL_MEMORY_BYTES // limits.MIB} MiB of memory that a query may "
+                "use: select fewer columns or rows, or use --engine spark",
+            )
+        except FileNotFoundError as error:
+            return QueryFailed("missing", str(error))
+        except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
+            return QueryFailed("invalid", str(error))
+        except duckdb.Error as error:
+            return QueryFailed("invalid", str(error))
+
+    def _run(self, request: RunQuery) -> Answer:
+        query = quoted_default(request.query)
+        parse_query(self._parser, query)  # the one place that refuses everything but a SELECT
+        with duckdb.connect(":memory:", config=DUCKDB_CONFIG) as connection:
+            catalogs = {name.catalog for table in request.tables for name in table.names if name.catalog}
+            for catalog in catalogs:
+                connection.execute(f"ATTACH ':memory:' AS {_quoted(catalog)}")
+            for number, table in enumerate(request.tables):
+                self._show(connection, number, table, catalogs)
+            _lock_down(connection)
+            reader: Any = connection.execute(query).to_arrow_reader(_ROWS_PER_BATCH)
+            taken, truncated = _first_rows(reader, request.rows_max)
+            rows = pa.Table.from_batches(taken, reader.schema)
+        body = _arrow(rows) if request.format == "arrow" else _json(rows, truncated)
+        return QueryDone(body, rows.num_rows, truncated)
+
+    def _show(
+        self, connection: duckdb.DuckDBPyConnection, number: int, table: SqlTable, catalogs: set[str]
+    ) -> None:
+        """Make a topic a view, under every name that the query has for it."""
+        selects = []
+        for at, rows in enumerate(self._rows.of(table)):
+            given = f"__rows_{number}_{at}"
+            connection.register(given, rows)
+            selects.append(f"SELECT * FROM {given}")
+        source = " UNION ALL ".join(selects)
+        for name in table.names:
+            schema = _schema(name, catalogs)
+            if schema:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+                schema += "."
+            connection.execute(f"CREATE VIEW {schema}{_quoted(name.name)} AS {source}")
+
+
+def _schema(name: SqlTableName, catalogs: set[str]) -> str:
+    """Where DuckDB looks for the name: a namespace of two levels is a catalog and a schema."""
+    if name.schema and not name.catalog and name.schema in catalogs:
+        return f"{_quoted(name.schema)}.main"
+    return ".".join(_quoted(part) for part in (name.catalog, name.schema) if part)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _lock_down(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _first_rows(reader: pa.RecordBatchReader, rows_max: int) -> tuple[list[pa.RecordBatch], bool]:
+    """The first rows, up to a number and a size, and whether there are more."""
+    taken: list[pa.RecordBatch] = []
+    left, size = rows_max, 0
+    for batch in reader:
+        if batch.num_rows > left:
+            return [*taken, batch.slice(0, left)], True
+        taken.append(batch)
+        left -= batch.num_rows
+        size += batch.nbytes
+        if size > limits.SQL_RESULT_BYTES_MAX:
+            return taken, True
+    return taken, False
+
+
+def _arrow(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _json(rows: pa.Table, truncated: bool) -> bytes:
+    columns = [{"name": field.name, "type": str(field.type)} for field in rows.schema]
+    values = [_values(rows.column(at)) for at in range(rows.num_columns)]
+    listed = [list(row) for row in zip(*values, strict=True)] if values else []
+    return msgspec.json.encode({"columns": columns, "rows": listed, "truncated": truncated})
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        found = column.to_pylist()
+    except (ValueError, OverflowError):  # times that Python cannot represent
+        found = column.cast(pa.string()).to_pylist()
+    return [_plain(value) for value in found]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON: bytes as text, or else as base64; numbers that JSON has no form for as text."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return value if abs(value) < 1 << 53 else str(value)  # more than JavaScript's numbers hold
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return base64.b64encode(value).decode("ascii")
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case decimal.Decimal():
+            whole = value.as_tuple().exponent == 0 and abs(value) < 1 << 53  # such as a sum of whole numbers
+            return int(value) if whole else str(value)
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return str(value)

@@ -1,0 +1,128 @@
+"""Starts, asks and stops the child processes that run queries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+
+from mainstem import events, limits
+from mainstem.errors import Unavailable
+from mainstem.ports.objectstore.open import STORE_ENV
+from mainstem.tables.sql.messages import LENGTH, Answer, QueryFailed, Request, answers, framed
+
+_log = events.named("sql")
+
+
+class QueryTimeout(Exception):
+    """A query ran longer than it may, and was stopped."""
+
+
+class SqlWorkers:
+    """`store_url`: the object store with its credentials, which workers read from."""
+
+    def __init__(self, store_url: str) -> None:
+        self._store_url = store_url
+        self._idle: list[SqlWorker] = []
+        self._free = asyncio.Semaphore(limits.SQL_WORKERS)
+        self._waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def worker(self) -> AsyncIterator[SqlWorker]:
+        """A worker that nobody else uses. It is stopped if it is still busy at the end. Raises Unavailable."""
+        if self._waiting >= limits.SQL_QUERIES_WAITING_MAX:
+            raise Unavailable("too many queries are waiting: try again later")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            while self._idle and not self._idle[-1].running:
+                self._idle.pop()
+            worker = self._idle.pop() if self._idle else await SqlWorker.start(self._store_url)
+            try:
+                yield worker
+            finally:
+                if worker.busy:
+                    worker.stop()
+                elif worker.running:
+                    self._idle.append(worker)
+                    worker.expire_after(limits.SQL_WORKER_IDLE_S, self._idle)
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        for worker in self._idle:
+            worker.stop()
+        await asyncio.gather(*(worker.wait() for worker in self._idle))
+        self._idle.clear()
+
+
+class SqlWorker:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.busy = False  # with a request that it has not answered
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, store_url: str) -> SqlWorker:
+        environ = {
+            name: value for name, value in os.environ.items() if not name.startswith("MAINSTEM_API_KEY")
+        }
+        if store_url:
+            environ[STORE_ENV] = store_url
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mainstem.tables.sql.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environ,
+        )
+        _log.info("worker started", pid=process.pid)
+        return cls(process)
+
+    async def ask(self, request: Request, deadline: float) -> Answer:
+        """Raises QueryTimeout at the deadline (of the loop's clock), Unavailable if the worker died."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise Unavailable("the SQL worker has no pipes")
+        self.busy = True
+        try:
+            async with asyncio.timeout_at(deadline):
+                stdin.write(framed(request))
+                await stdin.drain()
+                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
+                answer = answers.decode(await stdout.readexactly(length))
+        except TimeoutError:
+            raise QueryTimeout from None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            code = await self._process.wait()
+            _log.warning("worker died", pid=self._process.pid, code=code)
+            answer = QueryFailed("failed", "the query stopped its worker: it may need too much memory")
+        self.busy = False
+        return answer
+
+    def expire_after(self, seconds: float, idle: list[SqlWorker]) -> None:
+        def expire() -> None:
+            if self in idle:
+                idle.remove(self)
+                self.stop()
+
+        self._expiry = asyncio.get_running_loop().call_later(seconds, expire)
+
+    @property
+    def running(self) -> bool:
+        return self._process.returncode is None
+
+    def stop(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def wait(self) -> None:
+        await self._process.wait()

@@ -1,0 +1,187 @@
+"""Signatures: who may do what at the S3 door of a server that asks for credentials."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstem.doors.s3.requests import parse_query
+from mainstem.doors.s3.sigv4 import check_signature, given_signature
+from mainstem.testing.server import ServerProcess
+
+from .conftest import client, code, expect
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    keys = {"MAINSTEM_API_KEYS": "boss,reader:read,narrow:read+write:own-"}
+    flags = ("--text", "off", "--kafka", "off")
+    with ServerProcess(tmp_path_factory.mktemp("guarded") / "data", *flags, env=keys) as server:
+        yield server
+
+
+def issued(server: ServerProcess, key: str, ttl_ms: int = 0) -> dict[str, Any]:
+    answer = httpx.post(
+        f"http://{server.address('http')}/v0/s3/credentials",
+        json={"ttl_ms": ttl_ms},
+        headers={"authorization": f"Bearer {key}"},
+    )
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def by(server: ServerProcess, key: str, ttl_ms: int = 0) -> Any:
+    found = issued(server, key, ttl_ms)
+    return client(server, found["access_key_id"], found["secret_access_key"], found["session_token"] or None)
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 60_000])
+def test_credentials_follow_from_an_api_key(guarded: ServerProcess, ttl_ms: int) -> None:
+    boss, reader = (by(guarded, key, ttl_ms) for key in ("boss", "reader"))
+    bucket = f"own-{ttl_ms}"
+    boss.create_bucket(Bucket=bucket)
+    boss.put_object(Bucket=bucket, Key="k", Body=b"secret")
+    assert reader.get_object(Bucket=bucket, Key="k")["Body"].read() == b"secret"
+    expect(
+        "AccessDenied",
+        lambda: reader.put_object(Bucket=bucket, Key="k", Body=b""),
+        lambda: reader.delete_object(Bucket=bucket, Key="k"),
+        lambda: reader.delete_bucket(Bucket=bucket),
+        lambda: reader.create_bucket(Bucket="mine"),
+    )
+
+
+def test_unknown_wrong_and_missing_credentials_are_refused(guarded: ServerProcess) -> None:
+    known = issued(guarded, "boss")["access_key_id"]
+    for id, secret, expected in (
+        ("nobody", "x", "InvalidAccessKeyId"),
+        (known, "wrong", "SignatureDoesNotMatch"),
+    ):
+        with pytest.raises(ClientError) as refused:
+            client(guarded, id, secret).list_buckets()
+        assert code(refused) == expected
+    assert httpx.get(f"http://{guarded.address('s3')}/").status_code == 403
+
+
+def test_a_session_token_cannot_be_changed_or_used_with_another_key(guarded: ServerProcess) -> None:
+    boss, reader = (issued(guarded, key, 60_000) for key in ("boss", "reader"))
+    mark, content, signature = reader["session_token"].split(".")
+    for id, secret, token in (
+        (boss["access_key_id"], boss["secret_access_key"], reader["session_token"]),
+        (reader["access_key_id"], reader["secret_access_key"], None),
+        (reader["access_key_id"], reader["secret_access_key"], f"{mark}.{content}A.{signature}"),
+        (reader["access_key_id"], reader["secret_access_key"], f"{mark}.{content}.{'A' * len(signature)}"),
+    ):
+        with pytest.raises(ClientError):
+            client(guarded, id, secret, token).list_buckets()
+
+
+def test_prefixes_of_a_key_hold_for_buckets(guarded: ServerProcess) -> None:
+    boss, narrow = by(guarded, "boss"), by(guarded, "narrow")
+    for bucket in ("own-bucket", "other-bucket"):
+        boss.create_bucket(Bucket=bucket)
+        boss.put_object(Bucket=bucket, Key="k", Body=b"1")
+    narrow.put_object(Bucket="own-bucket", Key="k", Body=b"2")
+    shown = [one["Name"] for one in narrow.list_buckets()["Buckets"]]
+    assert "own-bucket" in shown
+    assert "other-bucket" not in shown
+    copy = {"Bucket": "other-bucket", "Key": "k"}
+    expect(
+        "AccessDenied",
+        lambda: narrow.get_object(Bucket="other-bucket", Key="k"),
+        lambda: narrow.list_objects_v2(Bucket="other-bucket"),
+        lambda: narrow.copy_object(Bucket="own-bucket", Key="stolen", CopySource=copy),
+    )
+
+
+def test_a_rule_can_cover_a_part_of_a_bucket(guarded: ServerProcess) -> None:
+    boss, reader = by(guarded, "boss"), issued(guarded, "reader")
+    boss.create_bucket(Bucket="shared")
+    principal = f"User:{reader['access_key_id']}"
+    about = {"principal": principal, "resource": "bucket", "pattern": "prefixed"}
+    rules = [
+        {**about, "operation": "write", "name": "shared/in/"},
+        {**about, "operation": "read", "name": "shared/private/", "permission": "deny"},
+    ]
+    answer = httpx.post(
+        f"http://{guarded.address('http')}/v0/acls",
+        json={"rules": rules},
+        headers={"authorization": "Bearer boss"},
+    )
+    assert answer.status_code < 300, answer.text
+    boss.put_object(Bucket="shared", Key="private/k", Body=b"x")
+    mine = by(guarded, "reader")
+    mine.put_object(Bucket="shared", Key="in/k", Body=b"x")
+    expect(
+        "AccessDenied",
+        lambda: mine.put_object(Bucket="shared", Key="out/k", Body=b"x"),
+        lambda: mine.get_object(Bucket="shared", Key="private/k"),
+    )
+
+
+def test_presigned_urls(guarded: ServerProcess) -> None:
+    boss = by(guarded, "boss", 60_000)
+    boss.create_bucket(Bucket="own-urls")
+    names = {"Bucket": "own-urls", "Key": "a b+c"}
+    put = boss.generate_presigned_url("put_object", Params=names, ExpiresIn=60)
+    assert httpx.put(put, content=b"by url").status_code == 200
+    get = boss.generate_presigned_url("get_object", Params=names, ExpiresIn=60)
+    assert httpx.get(get).content == b"by url"
+    assert httpx.delete(get).status_code == 403
+    assert httpx.get(get.replace("own-urls", "own-bucket")).status_code == 403
+    assert httpx.get(get, headers={"x-amz-meta-more": "1"}).status_code == 403
+    assert httpx.get(get.replace("X-Amz-Expires=60", "X-Amz-Expires=61")).status_code == 403
+
+
+def test_a_body_must_have_the_signed_digest(guarded: ServerProcess) -> None:
+    found = issued(guarded, "boss")
+    by(guarded, "boss").create_bucket(Bucket="own-bodies")
+    url = f"http://{guarded.address('s3')}/own-bodies/k"
+    digest = hashlib.sha256(b"what was signed").hexdigest()
+    request = AWSRequest("PUT", url, data=b"what was signed", headers={"x-amz-content-sha256": digest})
+    S3SigV4Auth(_credentials(found), "s3", "us-east-1").add_auth(request)
+    headers = dict(request.headers.items())
+    answer = httpx.put(url, content=b"something else!", headers=headers)
+    assert (answer.status_code, "XAmzContentSHA256Mismatch" in answer.text) == (400, True)
+    assert httpx.put(url, content=b"what was signed", headers=headers).status_code == 200
+
+
+def _credentials(found: dict[str, Any]) -> Credentials:
+    return Credentials(found["access_key_id"], found["secret_access_key"])
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r\n"), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD"]),
+    key=WORDS,
+    query=st.dictionaries(WORDS, WORDS, max_size=3),
+    meta=st.text("abc XYZ09-", max_size=12),
+)
+def test_signatures_of_botocore_match(method: str, key: str, query: dict[str, str], meta: str) -> None:
+    from urllib.parse import quote, urlencode, urlsplit
+
+    path = "/bucket/" + quote(key, safe="/~")
+    url = f"http://localhost:4001{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    request = AWSRequest(method, url, headers={"x-amz-meta-note": meta, "host": "localhost:4001"})
+    S3SigV4Auth(Credentials("id", "secret"), "s3", "eu-west-1").add_auth(request)
+    headers = {name.lower(): str(value) for name, value in request.headers.items()}
+    pairs = parse_query(urlsplit(url).query.encode())
+    signature = given_signature(pairs, headers)
+    assert signature is not None
+    check_signature(signature, "secret", method, path.encode(), pairs, headers)
+    with pytest.raises(Exception, match="does not match"):
+        check_signature(signature, "other", method, path.encode(), pairs, headers)
