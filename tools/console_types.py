@@ -37,7 +37,7 @@ def console_types() -> str:
     routes = [route for route in ROUTES if not route.path.startswith(CATALOG)]
     requests = structs_in(route.request for route in routes)
     kinds: list[Any] = [ErrorResponse, *(route.response for route in routes)]
-    kinds += [kind for route in routes for kind in route.events.values()]
+    kinds += [kind for route in routes for kind in (*route.events.values(), *route.variants)]
     responses = structs_in(kinds)
     found = sorted(requests | responses, key=lambda kind: kind.__name__)
     return _HEAD + "".join(_declared(kind, kind not in responses) for kind in found)

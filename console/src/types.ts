@@ -9,6 +9,21 @@ export interface AckResult {
   performance: Performance;
 }
 
+export interface AssignedPartition {
+  topic: string;
+  partition: number;
+  offset: number | null;
+  start: number;
+  end: number;
+}
+
+export interface AtomicWriteBody {
+  transaction: string;
+  key: string;
+  writes?: TransactionWrite[];
+  offsets?: TransactionGroupOffsets[];
+}
+
 export interface BackupBody {
   to: string;
 }
@@ -88,7 +103,7 @@ export interface CollectResult {
 export interface Column {
   id: number;
   name: string;
-  type: "boolean" | "int" | "long" | "float" | "double" | "string" | "json" | "date" | "timestamp";
+  type: string;
   path: string;
 }
 
@@ -148,6 +163,9 @@ export interface DiffBody {
   wait_ms?: number;
   max_batch_bytes?: number;
   include_trace?: boolean;
+  include_headers?: boolean;
+  from?: Record<string, number>;
+  partitions?: number[];
 }
 
 export interface DiffResult {
@@ -232,6 +250,8 @@ export interface FetchedRecord {
   meta?: unknown;
   $raw?: string;
   $trace?: string;
+  $partition?: number;
+  $headers?: ([string, string | null])[];
 }
 
 export interface GapEvent {
@@ -262,6 +282,12 @@ export interface GroupDescription {
   coordinator: string | null;
 }
 
+export interface GroupLeft {
+  group: string;
+  member_id: string;
+  performance: Performance;
+}
+
 export interface GroupList {
   groups: GroupListing[];
   performance: Performance;
@@ -272,6 +298,15 @@ export interface GroupListing {
   state: string;
   kind: string;
   protocol_type: string;
+}
+
+export interface GroupMembership {
+  group: string;
+  member_id: string;
+  epoch: number;
+  heartbeat_ms: number;
+  assignment: AssignedPartition[] | null;
+  performance: Performance;
 }
 
 export interface GroupOffset {
@@ -297,12 +332,21 @@ export interface GroupPosition {
 
 export interface GroupPositionsBody {
   offsets: GroupPosition[];
+  member_id?: string;
+  epoch?: number;
 }
 
 export interface Health {
   status: "ok";
   version: string;
   uptime_ms: number;
+}
+
+export interface HeartbeatBody {
+  member_id: string;
+  epoch: number;
+  owned?: OwnedPartition[];
+  instance_id?: string;
 }
 
 export interface JobDelivery {
@@ -325,6 +369,14 @@ export interface JobLease {
   deadline: number;
   deliveries: number;
   lease_id: string;
+}
+
+export interface JoinBody {
+  topics: string[];
+  client_id?: string;
+  instance_id?: string;
+  assignor?: string;
+  rebalance_timeout_ms?: number;
 }
 
 export interface KeyBody {
@@ -410,6 +462,11 @@ export interface LeasedTask {
   deadline_ms: number;
 }
 
+export interface LeaveBody {
+  member_id: string;
+  instance_id?: string;
+}
+
 export interface LostOffsets {
   start: number;
   end: number;
@@ -459,6 +516,7 @@ export interface NackBody {
   seqs: number[];
   lease_ids?: string[];
   delay_ms?: number;
+  error?: string;
 }
 
 export interface NackResult {
@@ -543,6 +601,11 @@ export interface OutputStatus {
   behind: number | null;
 }
 
+export interface OwnedPartition {
+  topic: string;
+  partition: number;
+}
+
 export type Part = [base: number, end: number, generation: number, files: DataFile[], records: number];
 
 export type PartChange = [stream: number, old: [number, number, number][], new: [number, number, number][]];
@@ -558,6 +621,14 @@ export interface PartRow {
   files: string[];
 }
 
+export interface PartitionCounts {
+  partition: number;
+  head_seq: number;
+  earliest_seq: number;
+  count: number;
+  bytes: number;
+}
+
 export interface PartitionDescription {
   partition: number;
   start: number;
@@ -565,6 +636,16 @@ export interface PartitionDescription {
   records: number;
   bytes: number;
   max_timestamp_ms: number;
+}
+
+export interface PartitionGap {
+  gap_from: number;
+  gap_to: number;
+  reason: string;
+  missed_estimate: number;
+  earliest_seq: number;
+  head_seq: number;
+  $partition: number;
 }
 
 export interface PartitionPosition {
@@ -588,6 +669,18 @@ export interface PartitionProgress {
   stale_parts: number;
   generations: number[];
   published_to: number | null;
+}
+
+export interface PartitionedDiffResult {
+  topic: string;
+  records: FetchedRecord[];
+  next: Record<string, number>;
+  head: Record<string, number>;
+  earliest: Record<string, number>;
+  caught_up: boolean;
+  tombstones: PartitionGap[];
+  lag: number;
+  performance: Performance;
 }
 
 export interface PendingChange {
@@ -1054,6 +1147,7 @@ export interface StartPosition {
   from_seq?: number;
   tail?: boolean;
   partition?: number;
+  from?: Record<string, number>;
 }
 
 export interface StorageMap {
@@ -1271,6 +1365,7 @@ export interface TopicDescription {
   last_read_ts: number | null;
   performance: Performance;
   queue?: QueueStats;
+  partitions?: PartitionCounts[];
 }
 
 export interface TopicFailure {
@@ -1348,6 +1443,13 @@ export interface TransactionAborted {
   performance: Performance;
 }
 
+export interface TransactionCommitted {
+  transaction: string;
+  repeated: boolean;
+  written: TransactionPlace[];
+  performance: Performance;
+}
+
 export interface TransactionDescription {
   transaction: string;
   phase: string;
@@ -1360,6 +1462,13 @@ export interface TransactionDescription {
   partitions: TransactionPartitions[];
 }
 
+export interface TransactionGroupOffsets {
+  offsets: GroupPosition[];
+  member_id?: string;
+  epoch?: number;
+  group: string;
+}
+
 export interface TransactionList {
   transactions: TransactionDescription[];
   performance: Performance;
@@ -1368,6 +1477,28 @@ export interface TransactionList {
 export interface TransactionPartitions {
   topic: string;
   partitions: number[];
+}
+
+export interface TransactionPlace {
+  topic: string;
+  partition: number;
+  first_seq: number;
+  last_seq: number;
+}
+
+export interface TransactionRecord {
+  data?: unknown;
+  $raw?: string;
+  tag?: string;
+  $key?: string;
+  headers?: ([string, string | null])[];
+  timestamp_ms?: number;
+}
+
+export interface TransactionWrite {
+  topic: string;
+  records: TransactionRecord[];
+  partition?: number;
 }
 
 export interface UserBody {
@@ -1426,6 +1557,7 @@ export interface WatchBody {
   include_tags?: boolean;
   include_data?: boolean;
   include_trace?: boolean;
+  include_headers?: boolean;
 }
 
 export interface WatchStarted {
@@ -1436,10 +1568,17 @@ export interface WatchStarted {
   performance: Performance;
 }
 
+export interface WatchedPartition {
+  from_seq: number;
+  head_seq: number;
+  earliest_seq: number;
+}
+
 export interface WatchedTopic {
   from_seq: number;
   head_seq: number;
   earliest_seq: number;
+  partitions?: Record<string, WatchedPartition>;
 }
 
 export interface WriteBody {
@@ -1460,4 +1599,6 @@ export interface WriteResult {
   deduped: boolean;
   performance: Performance;
   seqs?: number[];
+  partition?: number;
+  partitions?: number[];
 }

@@ -76,6 +76,7 @@ _HTTP = Address("127.0.0.1", 4000)
 _TEXT = Address("127.0.0.1", 9091)
 _KAFKA = Address("127.0.0.1", 9092)
 _S3 = Address("127.0.0.1", 4001)
+_PULSAR = Address("127.0.0.1", 6650)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,14 @@ class Config:
         _ADVERTISED,
         "Address that Kafka clients use for this broker; none: the address that it listens on. A listener can have "
         "its own: HOST:PORT,advertise=HOST:PORT.",
+    ] = None
+    pulsar: Annotated[Address | None, _LISTENER, "Address of the Pulsar door (port 0: any free port)."] = (
+        _PULSAR
+    )
+    pulsar_advertise: Annotated[
+        Address | None,
+        _ADVERTISED,
+        "Address that Pulsar clients use for this broker; none: the address that it listens on.",
     ] = None
     ports_file: Annotated[
         Path | None, _PATH, "When ready, write a JSON map from each door to its address to this file."
@@ -196,6 +205,16 @@ class Config:
     text_idle_ms: Annotated[
         int, _whole(1, 86_400_000), "Idle time after which a connection of the text door is closed."
     ] = int(limits.TEXT_IDLE_S * 1000)
+    pulsar_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Pulsar door."] = (
+        limits.PULSAR_CONNECTIONS_MAX
+    )
+    pulsar_tls_cert: Annotated[Path | None, _PATH, "Certificate chain of the Pulsar door; none: no TLS."] = (
+        None
+    )
+    pulsar_tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
+    pulsar_auto_create: Annotated[
+        bool, _FLAG, "Create topics when Pulsar producers or consumers use names that do not exist."
+    ] = True
     kafka_connections: Annotated[int, _whole(1, 1_000_000), "Maximum connections of the Kafka door."] = (
         limits.KAFKA_CONNECTIONS_MAX
     )
@@ -331,6 +350,11 @@ class Config:
         bool,
         _FLAG,
         "Let anonymous clients do everything at the S3 door, although access is restricted.",
+    ] = False
+    insecure_pulsar: Annotated[
+        bool,
+        _FLAG,
+        "Let anonymous clients do everything at the Pulsar door, although access is restricted.",
     ] = False
     allowed_origins: Annotated[
         str,

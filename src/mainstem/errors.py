@@ -18,7 +18,7 @@
     │   ├── TopicNotFound, PartitionNotFound, StreamNotFound, RouterNotFound, TransactionNotFound
     │   ├── GroupNotFound           no group with that name has committed offsets
     │   ├── ShareNotFound           the share group does not read that partition
-    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound
+    │   ├── NamespaceNotFound, TableNotFound, ViewNotFound, SubscriptionNotFound
     │   ├── BucketNotFound, ObjectNotFound, UploadNotFound
     │   └── CredentialNotFound      the user has no credentials of that kind
     ├── Rejected                    the ledger rejected the command; the result is the same on every broker
@@ -40,10 +40,12 @@
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
     │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
+    ├── SubscriptionBusy            consumers of another type, or an exclusive one, are connected
     ├── GroupRefused                the coordinator of a group rejected a call
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
     │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
+    │   ├── MembershipLost          a consumer was silent for too long, and must join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
     │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
     │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
@@ -185,6 +187,12 @@ class ShareNotFound(NotFound):
     def __init__(self, group: str) -> None:
         super().__init__(f"share group {group!r} does not read this partition")
         self.group = group
+
+
+class SubscriptionNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no subscription named {name[:64]!r}")
+        self.name = name
 
 
 class NamespaceNotFound(NotFound):
@@ -371,6 +379,10 @@ class BrokerFenced(Rejected):
     """A newer membership replaced this broker's."""
 
 
+class SubscriptionBusy(MainstemError):
+    """Consumers of another type, or an exclusive one, are connected to the subscription."""
+
+
 class GroupRefused(MainstemError):
     """The coordinator of a group rejected a call of a member or an administrator."""
 
@@ -388,6 +400,10 @@ class GroupOvertaken(NotCoordinator):
 class UnknownMember(GroupRefused):
     def __init__(self, group: str, member: str) -> None:
         super().__init__(f"group {group!r} has no member {member!r}: join it again")
+
+
+class MembershipLost(GroupRefused):
+    """The group removed this consumer, which was silent for too long. Its partitions went to others."""
 
 
 class IllegalGeneration(GroupRefused):

@@ -200,6 +200,9 @@ ROUTER_HOPS_MAX = 8  # a copy with a higher hop count is dropped
 ROUTER_COPIED_BYTES_MAX = 1 * MIB  # read for one commit, compressed …
 ROUTER_COPIES_BYTES_MAX = 16 * MIB  # … and decompressed
 
+# Pulsar door
+PULSAR_CONNECTIONS_MAX = 10_000
+
 # Text door
 TEXT_FRAME_BYTES_MAX = 65_536
 TEXT_CONNECTIONS_MAX = 10_000

@@ -29,6 +29,7 @@ from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
+from mainstem.doors.pulsar.door import PulsarDoor, pulsar_tls
 from mainstem.doors.s3.door import S3Door
 from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.doors.text.door import TextDoor
@@ -146,7 +147,7 @@ def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
 
 def _advertised(config: Config, name: str, door: Door, bound: Address) -> Address:
     """The address that a door's clients connect to."""
-    if isinstance(door, KafkaDoor):
+    if isinstance(door, KafkaDoor | PulsarDoor):
         return door.advertised
     return config.http_advertise or bound if name == "http" else bound
 
@@ -219,7 +220,26 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             http.context.published.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
             http.context.groups = lambda: kafka.groups
+    if config.pulsar is not None:
+        pulsar = _pulsar_door(config, broker, budget)
+        doors.append(("pulsar", pulsar, config.pulsar))
+        if http is not None:
+            http.context.published.append(pulsar.metrics.published)
+            http.context.mounted.update(admin=pulsar, lookup=pulsar)
     return doors
+
+
+def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
+    return PulsarDoor(
+        broker,
+        broker_id=broker.log.broker,
+        advertise=config.pulsar_advertise,
+        connections_max=config.pulsar_connections,
+        auto_create=config.pulsar_auto_create,
+        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key),
+        insecure=config.insecure_pulsar,
+        budget=budget,
+    )
 
 
 def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:

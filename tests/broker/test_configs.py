@@ -108,8 +108,8 @@ def test_topic_settings_not_named_stay_as_the_base_has_them() -> None:
 
 
 def test_settings_without_effect_are_shown_only_where_they_differ() -> None:
-    assert "segment.ms" not in configs.describe(TopicConfig())
-    assert configs.describe(configs.parse({"segment.ms": "1000"}))["segment.ms"] == "1000"
+    assert "flush.ms" not in configs.describe(TopicConfig())
+    assert configs.describe(configs.parse({"flush.ms": "1000"}))["flush.ms"] == "1000"
 
 
 @pytest.mark.parametrize(

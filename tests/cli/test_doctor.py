@@ -23,7 +23,7 @@ from mainstem.testing.broker import ThrowAwayBroker
 from .conftest import Outcome, Shell
 
 _CLOSED = "127.0.0.1:9"  # nobody listens there
-_FREE = ["--http", "127.0.0.1:0", "--text", "off", "--kafka", "off"]
+_FREE = ["--http", "127.0.0.1:0", "--text", "off", "--kafka", "off", "--pulsar", "off"]
 
 
 def _about(outcome: Outcome, about: str) -> list[tuple[str, str]]:
@@ -53,7 +53,18 @@ def test_no_server_is_a_problem_only_if_one_was_named(plain: Shell) -> None:
 def test_a_port_that_is_taken_names_who_has_it(plain: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        outcome = plain("doctor", "--http", "127.0.0.1:0", "--text", address, "--kafka", "off", "--json")
+        outcome = plain(
+            "doctor",
+            "--http",
+            "127.0.0.1:0",
+            "--text",
+            address,
+            "--kafka",
+            "off",
+            "--pulsar",
+            "off",
+            "--json",
+        )
     [(level, text)] = _about(outcome, "text door")
     assert level == "problem"
     assert f"{address} is in use by process {os.getpid()} (" in text
@@ -63,7 +74,7 @@ def test_a_port_that_is_taken_names_who_has_it(plain: Shell) -> None:
 
 
 def test_an_advertised_address_nobody_can_use(plain: Shell, broker: ThrowAwayBroker) -> None:
-    served = ["--http", "off", "--text", "off", "--kafka", broker.bootstrap_servers]
+    served = ["--http", "off", "--text", "off", "--pulsar", "off", "--kafka", broker.bootstrap_servers]
     for wrong, said in (
         ("no-such-host.invalid:1", "cannot be resolved"),
         (_CLOSED, f"{_CLOSED} does not respond"),
@@ -79,7 +90,7 @@ def test_an_advertised_address_nobody_can_use(plain: Shell, broker: ThrowAwayBro
 def test_a_door_that_listens_everywhere_sends_clients_to_this_machines_name(
     plain: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everywhere = ["--http", "off", "--text", "off", "--kafka", "0.0.0.0:9"]
+    everywhere = ["--http", "off", "--text", "off", "--pulsar", "off", "--kafka", "0.0.0.0:9"]
     monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     [(level, text)] = _about(plain("doctor", *everywhere, "--json"), "advertised address")
     assert (level, "no-such-host.invalid cannot be resolved" in text) == ("problem", True)
@@ -294,7 +305,20 @@ def test_secrets_on_a_command_line(plain: Shell, monkeypatch: pytest.MonkeyPatch
             assert server.stdin is not None
             assert server.stdout is not None
             address = f"127.0.0.1:{server.stdout.readline().strip()}"
-            found = _access(plain("doctor", "--http", address, "--text", "off", "--kafka", "off", "--json"))
+            found = _access(
+                plain(
+                    "doctor",
+                    "--http",
+                    address,
+                    "--text",
+                    "off",
+                    "--kafka",
+                    "off",
+                    "--pulsar",
+                    "off",
+                    "--json",
+                )
+            )
             server.stdin.write("\n")
         assert any(f"--api-keys of process {server.pid} shows secrets" in text for _, text in found) == shown
 

@@ -21,7 +21,7 @@ from mainstem.testing.server import ServerProcess
 from tests.support.certificates import make_self_signed
 from tests.support.text import TextClient
 
-_OFF = ("--http", "off", "--text", "off", "--kafka", "off")
+_OFF = ("--http", "off", "--text", "off", "--kafka", "off", "--pulsar", "off")
 
 
 def _refused(folder: Path, *flags: str, stdin: str = "") -> str:

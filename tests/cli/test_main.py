@@ -58,6 +58,8 @@ _DOES = (
     "replay",
     "restore",
     "completion",
+    "cluster start",
+    "shell",
 )
 
 
@@ -115,8 +117,8 @@ def test_the_help_names_every_command(shell: Shell) -> None:
         (["produce", "t", "x", "--json"], "takes no VALUES"),
         (["produce", "t", "-k", "a", "-K", ":"], "mutually exclusive"),
         (["produce", "t", "-K", ""], "at least one character"),
-        (["consume", "t", "-o", "later"], "is not start, end"),
-        (["consume", "t", "-o", "@yesterday"], "is not start, end"),
+        (["consume", "t", "-o", "later"], "is not earliest, latest"),
+        (["consume", "t", "-o", "@yesterday"], "is not earliest, latest"),
         (["consume", "t", "-f", "%x"], "not %x"),
         (["consume", "t", "-f", "\\q"], "not \\q"),
         (["consume", "t", "-f", "100%"], "not %"),

@@ -83,7 +83,7 @@ def test_records_of_others_stay_where_the_dead_are(
 
 
 def test_routers_are_made_shown_and_deleted(online: Shell, broker: ThrowAwayBroker) -> None:
-    assert online("router", "create", "a>b", "a", "b", "--filter", "eu-*").code == 0
+    assert online("router", "create", "a>b", "a", "b", "--filter", "eu-*", "--create-source").code == 0
     broker.client.produce_many("a", [1, 2], keys=["eu-1", "us-1"])
     rows = online("router", "list", "--source", "a", "--json").json
     assert [(row["router"], row["source"], row["dest"]) for row in rows] == [("a>b", "a", "b")]

@@ -142,7 +142,7 @@ def test_log_lines_for_people_are_key_and_value(tmp_path: Path) -> None:
 
 
 def test_a_server_may_have_no_door(tmp_path: Path) -> None:
-    closed = ("--text", "off", "--http", "off", "--kafka", "off", "--s3", "off")
+    closed = [text for door in ("text", "http", "kafka", "s3", "pulsar") for text in (f"--{door}", "off")]
     with ServerProcess(tmp_path / "data", *closed) as server:
         assert json.loads(server.ports_file.read_text()) == {}
         assert server.terminate() == 0
@@ -151,7 +151,7 @@ def test_a_server_may_have_no_door(tmp_path: Path) -> None:
 def _serve(directory: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run a server that is expected not to start."""
     return subprocess.run(
-        [sys.executable, "-m", "mainstem", "serve", *flags],
+        [sys.executable, "-m", "mainstem", "serve", "--pulsar", "off", *flags],
         cwd=directory,
         capture_output=True,
         text=True,

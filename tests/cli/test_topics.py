@@ -55,7 +55,7 @@ def test_an_unknown_topic_is_an_error_everywhere(either: Shell) -> None:
     for arguments in (
         ["topic", "describe", "t"],
         ["topic", "alter", "t", "-c", "retention.ms=1"],
-        ["topic", "delete", "there", "t"],
+        ["topic", "delete", "there", "t", "-y"],
         ["produce", "t", "x"],
         ["consume", "t"],
     ):

@@ -8,7 +8,8 @@ import time
 import pytest
 
 import mainstem
-from mainstem.errors import LeaseLost, NotAQueue, TopicNotFound
+from mainstem.client.worker import WorkerOptions
+from mainstem.errors import InvalidInput, LeaseLost, NotAQueue, TopicNotFound
 from mainstem.testing.broker import ThrowAwayBroker
 
 
@@ -161,3 +162,30 @@ def test_a_worker_comes_back_after_a_kill(own_broker: ThrowAwayBroker) -> None:
         assert last.value == 2
         last.ack()
     assert _left(client, "q") == (0, 0)
+
+
+def test_a_dead_letter_says_why_its_job_failed(client: mainstem.Client, topic: str) -> None:
+    client.create_topic(topic, type="queue", max_deliveries=1, dead_letter=f"{topic}.dead")
+    client.produce(topic, {"n": 1})
+    with client.worker(topic) as worker:
+        job = next(iter(worker))
+        with pytest.raises(ValueError, match="boom"), job:
+            raise ValueError("boom")
+    assert client.claim(topic, node="n") == []
+    (dead,) = client.read(f"{topic}.dead")
+    assert isinstance(dead, mainstem.client.Record)
+    assert dead.meta["$dead_letter_error"] == "ValueError: boom"
+
+
+def test_failed_jobs_wait_longer_each_time() -> None:
+    options = WorkerOptions("n", 1, None, True, 1_000, 2.0, 10_000, 0)
+    assert [options.retry_after_ms(deliveries) for deliveries in (1, 2, 3, 4, 5, 9_999)] == [
+        1_000,
+        2_000,
+        4_000,
+        8_000,
+        10_000,
+        10_000,
+    ]
+    with pytest.raises(InvalidInput, match="retry_backoff"):
+        WorkerOptions("n", 1, None, True, 1_000, 0.5, 10_000, 0)

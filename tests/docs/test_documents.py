@@ -25,7 +25,7 @@ RUN = [page for page in PAGES if any(block.runs for block in blocks_of(page))]
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(test_\w+))?")
-_DEFAULT_PORTS = {"http": 4000, "kafka": 9092, "text": 9091, "s3": 4001}
+_DEFAULT_PORTS = {"http": 4000, "kafka": 9092, "pulsar": 6650, "text": 9091, "s3": 4001}
 
 
 def named(page: Path) -> str:

@@ -4,6 +4,7 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -198,7 +199,9 @@ def test_a_value_reads_as_pythons_own_json_does(value: bytes | None) -> None:
         expected, fits = None, True
     elif isinstance(parsed, dict):
         expected = parsed.get("a")
-        fits = expected is None or (type(expected) is int and -(2**63) <= expected < 2**63)
+        whole = type(expected) is int and -(2**63) <= expected < 2**63
+        exact = type(expected) is float and expected.is_integer() and abs(expected) <= 2**53
+        fits = expected is None or whole or exact
     else:
         expected, fits = None, False
     assert (errors[0] is None) == fits, (value, errors)
@@ -320,3 +323,81 @@ def test_names_that_records_and_iceberg_reserve_are_refused_with_the_list(name: 
     ) as refused:
         declared([{"name": "fine", "type": "long"}, {"name": name, "type": "long"}], [])
     assert name in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("decimal( 10,2 )", "decimal(10, 2)"),
+        ("list<string>", "list<string>"),
+        ("struct<a:long,b:list<decimal(4,1)>>", "struct<a: long, b: list<decimal(4, 1)>>"),
+    ],
+)
+def test_a_type_has_one_spelling(text: str, canonical: str) -> None:
+    (column,) = declared([{"name": "c", "type": text}], [])
+    assert column.type == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "decimal",
+            "decimal(39, 0)",
+            "decimal(2, 3)",
+            "list<>",
+            "list<int",
+            "struct<>",
+            "int>",
+            "",
+            "map<int>",
+        ),
+        *(
+            "struct<a: int, A: int>",
+            "struct<a int>",
+            "struct<a: int, a.b: int>",
+            "list<" * 9 + "int" + ">" * 9,
+        ),
+    ],
+)
+def test_a_type_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="must be one of"):
+        declared([{"name": "c", "type": text}], [])
+
+
+def test_nested_fields_have_permanent_ids() -> None:
+    first = declared([{"name": "a", "type": "struct<x: long, y: list<int>>"}], [])
+    both = declared(
+        [{"name": "a", "type": "struct<x: long, y: list<int>>"}, {"name": "b", "type": "int"}], first
+    )
+    assert [column.id for column in both] == [10_001, 10_005]
+    with pytest.raises(TableIncompatible):
+        declared([{"name": "a", "type": "struct<x: long>"}], first)
+    (narrow,) = declared([{"name": "d", "type": "decimal(5, 2)"}], [])
+    assert declared([{"name": "d", "type": "decimal(9, 2)"}], [narrow])[0].type == "decimal(9, 2)"
+    with pytest.raises(TableIncompatible):
+        declared([{"name": "d", "type": "decimal(9, 3)"}], [narrow])
+
+
+def test_numbers_fit_if_they_are_exact() -> None:
+    wanted = columns(("i", "int"), ("d", "decimal(5, 2)"))
+    values = [b'{"i":1.0}', b'{"i":1e3}', b'{"i":-0.0}', b'{"i":1.5}', b'{"i":3e9}', b'{"i":1e400}']
+    values += [b'{"d":1.5}', b'{"d":"2.25"}', b'{"d":7e2}', b'{"d":1.234}', b'{"d":1000}', b'{"d":"NaN"}']
+    errors, (whole, exact) = decoded(values, wanted)
+    assert [error is None for error in errors] == [True] * 3 + [False] * 3 + [True] * 3 + [False] * 3
+    assert whole[:3] == [1, 1000, 0]
+    assert [str(value) for value in exact[6:9]] == ["1.50", "2.25", "700.00"]
+
+
+def test_lists_and_structs_are_read_with_what_they_hold() -> None:
+    wanted = columns(("tags", "list<string>"), ("at", "struct<x: int, more: list<struct<n: decimal(3, 1)>>>"))
+    values = [
+        b'{"tags":["a",null],"at":{"x":1.0,"more":[{"n":1.5},{},null],"other":7}}',
+        b'{"tags":[],"at":null}',
+        b'{"tags":"a"}',
+        b'{"tags":["kept"],"at":{"more":[{"n":1.25}]}}',
+    ]
+    errors, (tags, places) = decoded(values, wanted)
+    assert [error is None for error in errors] == [True, True, False, False]
+    assert tags == [["a", None], [], None, None]
+    assert places[0] == {"x": 1, "more": [{"n": Decimal("1.5")}, {"n": None}, None]}

@@ -23,11 +23,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
 
-from mainstem.tables.columns import ColumnType
+from mainstem.tables.column_types import Primitive
 
 from .tabling import Tabling, tabling
 
-TYPES: tuple[ColumnType, ...] = get_args(ColumnType)
+TYPES: tuple[Primitive, ...] = get_args(Primitive)
 DAY_US = 86_400_000_000
 EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 FLOAT_MAX = 3.4028234663852886e38
@@ -95,7 +95,7 @@ def documents() -> st.SearchStrategy[Written]:
     return (leaves | nested).map(lambda text: Written(text, text))
 
 
-STRATEGIES: dict[ColumnType, st.SearchStrategy[Written]] = {
+STRATEGIES: dict[Primitive, st.SearchStrategy[Written]] = {
     "boolean": st.booleans().map(lambda value: Written(json.dumps(value), value)),
     "int": whole(-(2**31), 2**31 - 1),
     "long": whole(-(2**63), 2**63 - 1),
@@ -141,7 +141,7 @@ _numbers = count()
 @example(rows=[{"json": Written("[" * 900 + "]" * 900, "[" * 900 + "]" * 900)}])
 @example(rows=[{"date": Written('"9999-12-31"', 2_932_896), "double": Written("NaN", REFUSED)}])
 def test_every_value_of_every_type_is_published_and_reads_the_same_everywhere(
-    lake: Tabling, producer: Producer, rows: list[dict[ColumnType, Written]]
+    lake: Tabling, producer: Producer, rows: list[dict[Primitive, Written]]
 ) -> None:
     topic = f"extremes{next(_numbers)}"
     lake.topic(topic)
@@ -166,10 +166,10 @@ def test_every_value_of_every_type_is_published_and_reads_the_same_everywhere(
         lake.ask("DELETE", f"/v0/topics/{topic}")
 
 
-Row = dict[ColumnType, Any]
+Row = dict[Primitive, Any]
 
 
-def values_of(row: dict[ColumnType, Written]) -> Row:
+def values_of(row: dict[Primitive, Written]) -> Row:
     if any(written.found is REFUSED for written in row.values()):
         return dict.fromkeys(TYPES)
     found: Row = {kind: row[kind].found if kind in row else None for kind in TYPES}

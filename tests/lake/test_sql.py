@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,34 @@ def test_a_query_stops_when_its_sender_leaves(lake: Tabling) -> None:
         with pytest.raises(httpx.ReadTimeout):
             lake.http.post("/v0/sql", json=body, timeout=httpx.Timeout(30, read=0.3))
     assert rows(lake, "SELECT 1") == [[1]]
+
+
+def test_decimals_lists_and_structs_are_the_same_in_every_reader(lake: Tabling) -> None:
+    lake.topic("nested")
+    kinds = {"price": "decimal(9, 2)", "tags": "list<string>", "place": "struct<x: int, y: list<long>>"}
+    lake.enable("nested", schema=[{"name": name, "type": kind} for name, kind in kinds.items()])
+    lake.write(
+        "nested", {"price": -1.5, "tags": ["a", "b"], "place": {"x": 1, "y": [2, 3]}}, {"price": "300.25"}
+    )
+    query = "SELECT price, tags, place.x, place.y FROM nested ORDER BY price"
+    expected = [["-1.50", ["a", "b"], 1, [2, 3]], ["300.25", None, None, None]]
+    assert rows(lake, query) == expected  # from the log
+    lake.work()
+    lake.publish()
+    assert rows(lake, query) == expected  # from the file
+    found = (
+        lake.table("nested")
+        .scan(row_filter="price < 0", selected_fields=("price", "tags", "place"))
+        .to_arrow()
+    )
+    assert found.to_pylist() == [
+        {"price": Decimal("-1.50"), "tags": ["a", "b"], "place": {"x": 1, "y": [2, 3]}}
+    ]
+    assert not lake.table("nested").scan(row_filter="price > 301").to_arrow().num_rows
+    lake.enable(
+        "nested",
+        schema=[*({"name": n, "type": k} for n, k in kinds.items()), {"name": "l", "type": "list<int>"}],
+    )
+    lake.work("rewrite")
+    lake.publish()
+    assert lake.operations("nested") == ["append", "overwrite"]

@@ -257,4 +257,10 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "RegisterSchema": 210,
         "DeleteSchemaVersions": 211,
         "PutRegistrySettings": 212,
+        "AckRecords": 231,
+        "AddSubscription": 230,
+        "MoveSubscription": 232,
+        "RemoveSubscription": 233,
+        "RegisterTopicSchema": 236,
+        "RemoveTopicSchemas": 237,
     }

@@ -170,10 +170,16 @@ GOLDEN = {
     "PutUploadPart": "93cceca273319602a2733304a2733506a27337",
     "RemoveBucket": "92cce8a27331",
     "FinishCompaction": "93cc8e019294020304059403040506",
+    "AckRecords": "95ccf101a273320392920405920506",
+    "AddSubscription": "95ccf001a27332039292a27334a2733592a27335a27336",
+    "MoveSubscription": "94ccf201a2733203",
+    "RemoveSubscription": "93ccf301a27332",
+    "RegisterTopicSchema": "93ccf60194a2733203c40204049292a27335a2733692a27336a27337",
+    "RemoveTopicSchemas": "92ccf701",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000036f84bcb8ec1e8aa5d05c14c35f10151cddaf3b427c95d35"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000002f41c956f5e61a51ada941e81bf94286c77b540f5f38fe81"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainstem.client.partitioner import partition_of
+from mainstem.records.partitioner import partition_of
 
 from .conftest import Broker
 

@@ -182,6 +182,34 @@ def check_console_producer_and_consumers(java: Java) -> None:
     )
 
 
+def check_compacted_topic(java: Java) -> None:
+    """The broker compacts; a consumer from the start gets the newest record of each key, at its offset."""
+    settings = ("cleanup.policy=compact", "segment.ms=100", "min.cleanable.dirty.ratio=0.01")
+    configs = [part for one in settings for part in ("--config", one)]
+    java.tool("TopicCommand", "--create", "--topic", "compacted", "--partitions", "1", *configs)
+    producer = Producer({"bootstrap.servers": java.kafka, "compression.type": "lz4"})
+    newest: dict[str, str] = {}
+    for number in range(5_000):
+        key, value = f"key{number % 40}", f"value{number}"
+        producer.produce("compacted", value, key)
+        newest[key] = f"Offset:{number}\t{key}\t{value}"
+    producer.flush()
+
+    def compacted() -> bool:
+        read = java.tool(
+            "consumer.ConsoleConsumer",
+            *("--topic", "compacted", "--partition", "0", "--offset", "earliest", "--timeout-ms", "8000"),
+            *("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true"),
+        )
+        lines = [line for line in read.splitlines() if line.startswith("Offset:")]
+        assert dict(line.split("\t")[1:] for line in lines) == {
+            line.split("\t")[1]: line.split("\t")[2] for line in newest.values()
+        }
+        return lines == list(newest.values())[-40:]
+
+    _wait(compacted, "the topic is compacted")
+
+
 def check_groups(java: Java) -> None:
     java.tool("consumer.group.ConsumerGroupCommand", "--list")
     java.tool("GroupsCommand", "--list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.reference.client import client_page
 from tools.reference.commands import commands_page
 from tools.reference.configuration import configuration_page
 from tools.reference.decisions import decisions_page
@@ -21,6 +22,7 @@ def made_pages(docs: Path) -> dict[str, str]:
         "topic-settings.md": topic_settings_page(),
         "commands.md": commands_page(),
         "http-requests.md": routes_page(),
+        "client-reference.md": client_page(),
         "formats.md": formats_page(),
         "metrics.md": metrics_page(scraped()),
     }

@@ -6,9 +6,12 @@ import { Command } from "../parts/states";
 import { useLacking } from "../rights";
 import { to } from "../route";
 
+const BY_KEY = ""; // the server chooses, as Kafka's clients do
+
 interface Written {
   first_seq: number;
   last_seq: number;
+  partition?: number;
   performance: { server_total_ms: number };
 }
 
@@ -17,9 +20,9 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
   const [value, setValue] = useState('{"hello": "world"}');
   const [meta, setMeta] = useState("");
   const [format, setFormat] = useState<"json" | "text">("json");
-  const [chosen, setPartition] = useState("0");
+  const [chosen, setPartition] = useState(BY_KEY);
   const [done, setDone] = useState<Written>();
-  const partition = chosen === "0" ? undefined : chosen;
+  const partition = chosen === BY_KEY ? undefined : chosen;
   const lacking = useLacking("write");
   const problem = wrong(value, format) ?? (meta ? wrong(meta, "json") : undefined);
   // The value is sent as typed, because parsing would round large numbers.
@@ -58,7 +61,10 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
             label="Partition"
             value={chosen}
             onChange={setPartition}
-            options={Array.from({ length: partitions }, (_, at) => [String(at), String(at)] as const)}
+            options={[
+              [BY_KEY, key ? "By key" : "Any"],
+              ...Array.from({ length: partitions }, (_, at) => [String(at), String(at)] as const),
+            ]}
           />
         )}
       </div>
@@ -70,7 +76,8 @@ export function Produce({ name, partitions, onDone }: { name: string; partitions
         <span class="muted" role="status">
           {done && (
             <>
-              Written as sequence number {count(done.first_seq)} in {duration(done.performance.server_total_ms)}.{" "}
+              Written as sequence number {count(done.first_seq)}
+              {done.partition !== undefined && ` of partition ${done.partition}`} in {duration(done.performance.server_total_ms)}.{" "}
               <a href={to("topics", name, "messages")}>Show it</a>
             </>
           )}

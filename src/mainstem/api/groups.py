@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from mainstem import limits
-from mainstem.api.base import U64, Offset, Performance
+from mainstem.api.base import U64, Name, Offset, PartitionNumber, Performance
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -97,12 +97,77 @@ class GroupPosition(msgspec.Struct, frozen=True):
 
 
 class GroupPositionsBody(msgspec.Struct, frozen=True):
+    """Offsets of a group without members, or those that one of its members has reached."""
+
     offsets: list[GroupPosition]
+    member_id: str | None = None
+    epoch: int = -1
 
 
 class GroupOffsetsCommitted(msgspec.Struct, frozen=True):
     group: str
     committed: int
+
+
+# GroupMembership
+
+
+class JoinBody(msgspec.Struct, frozen=True):
+    """A consumer that joins a group. The server assigns partitions of the topics to it."""
+
+    topics: list[Name]
+    client_id: str = ""
+    instance_id: str | None = None  # a static member: the same after a restart
+    assignor: str | None = None
+    rebalance_timeout_ms: Annotated[int, Meta(ge=1, le=limits.GROUP_REBALANCE_MS_MAX)] = 300_000
+
+
+class OwnedPartition(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber
+
+
+class HeartbeatBody(msgspec.Struct, frozen=True):
+    """A member that is alive. `owned`: the partitions it reads, which confirms what it gave up; null = unchanged."""
+
+    member_id: str
+    epoch: Annotated[int, Meta(ge=1)]
+    owned: list[OwnedPartition] | None = None
+    instance_id: str | None = None
+
+
+class LeaveBody(msgspec.Struct, frozen=True):
+    member_id: str
+    instance_id: str | None = None
+
+
+class AssignedPartition(msgspec.Struct, frozen=True):
+    """A partition to read. `offset` is the one that the group committed, if any."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    start: int
+    end: int
+
+
+class GroupMembership(msgspec.Struct, frozen=True):
+    """A member's lease: without a heartbeat within `session_timeout_ms` its partitions go to others.
+
+    `assignment` has the partitions to read from now on; null = unchanged."""
+
+    group: str
+    member_id: str
+    epoch: int
+    heartbeat_ms: int
+    assignment: list[AssignedPartition] | None
+    performance: Performance
+
+
+class GroupLeft(msgspec.Struct, frozen=True):
+    group: str
+    member_id: str
+    performance: Performance
 
 
 # Transactions
@@ -127,6 +192,56 @@ class TransactionDescription(msgspec.Struct, frozen=True):
 
 class TransactionList(msgspec.Struct, frozen=True):
     transactions: list[TransactionDescription]
+    performance: Performance
+
+
+class TransactionRecord(msgspec.Struct, frozen=True):
+    """A record to write: `data` is JSON, `$raw` any bytes in base64; without both, its value is null."""
+
+    data: Raw | UnsetType = UNSET
+    packed: str | None = field(name="$raw", default=None)
+    tag: str | None = None
+    key: str | None = field(name="$key", default=None)  # in base64, for keys that are not text
+    headers: list[tuple[str, str | None]] = []  # contents in base64
+    timestamp_ms: U64 | None = None
+
+
+class TransactionWrite(msgspec.Struct, frozen=True):
+    topic: str
+    records: list[TransactionRecord]
+    partition: PartitionNumber | None = None  # by key unless given
+
+
+class TransactionGroupOffsets(GroupPositionsBody, frozen=True, kw_only=True):
+    group: Name
+
+
+class AtomicWriteBody(msgspec.Struct, frozen=True):
+    """Writes and offsets that take effect together, or not at all.
+
+    A second request with the same `transaction` and `key` changes nothing: the first one was committed."""
+
+    transaction: Name
+    key: Annotated[str, Meta(min_length=1, max_length=256)]
+    writes: list[TransactionWrite] = []
+    offsets: list[TransactionGroupOffsets] = []
+
+
+class TransactionPlace(msgspec.Struct, frozen=True):
+    """Where the records of one partition went."""
+
+    topic: str
+    partition: int
+    first_seq: int
+    last_seq: int
+
+
+class TransactionCommitted(msgspec.Struct, frozen=True):
+    """`repeated`: an earlier request committed it, and `written` is empty."""
+
+    transaction: str
+    repeated: bool
+    written: list[TransactionPlace]
     performance: Performance
 
 

@@ -263,7 +263,6 @@ class LakeStatus(msgspec.Struct, frozen=True):
 # Tables
 
 TableKind = Literal["records", "errors", "view"]  # a view belongs to no topic
-ColumnType = Literal["boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp"]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -271,7 +270,7 @@ class Column(msgspec.Struct, frozen=True):
 
     id: int
     name: str
-    type: ColumnType
+    type: str  # boolean, int, long, float, double, string, json, date, timestamp, decimal(P, S), list<…>, struct<…>
     path: str  # $.key.key
 
     @property

@@ -25,7 +25,10 @@ class SettleBody(msgspec.Struct, frozen=True):
 
 
 class NackBody(SettleBody, frozen=True, kw_only=True):
+    """`error`: why the jobs failed; it becomes part of their dead letters."""
+
     delay_ms: U64 = 0
+    error: str | None = None
 
 
 class ExtendJobsBody(SettleBody, frozen=True, kw_only=True):

@@ -33,7 +33,10 @@ class WriteBody(msgspec.Struct, frozen=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a write went. `deduped`: an earlier attempt with the same idempotency key wrote it."""
+    """Where a write went. `deduped`: an earlier attempt with the same idempotency key wrote it.
+
+    `partition` is present if the topic has several: that of the first record. If the records went to several,
+    `partitions` and `seqs` name the place of each; `first_seq` and `last_seq` are those of the first and the last."""
 
     topic: str
     first_seq: int
@@ -44,6 +47,8 @@ class WriteResult(msgspec.Struct, frozen=True, omit_defaults=True):
     deduped: bool
     performance: Performance
     seqs: list[int] | None = None  # unless return_seqs is false
+    partition: int | None = None
+    partitions: list[int] | None = None
 
 
 # Reading
@@ -58,6 +63,10 @@ class DiffBody(msgspec.Struct, frozen=True):
     wait_ms: U64 = 0
     max_batch_bytes: U64 = 0
     include_trace: bool = False
+    include_headers: bool = False
+    # Of a topic with several partitions: partition → sequence number, 0 for those that are left out.
+    from_: dict[str, U64] | None = field(name="from", default=None)
+    partitions: list[U64] | None = None  # read these only
 
 
 class FetchedRecord(msgspec.Struct, omit_defaults=True):
@@ -71,6 +80,10 @@ class FetchedRecord(msgspec.Struct, omit_defaults=True):
     meta_json: Raw | UnsetType = field(name="meta", default=UNSET)
     packed: str | None = field(name="$raw", default=None)  # base64 of a value that is not JSON
     trace: str | None = field(name="$trace", default=None)  # header traceparent, if asked for
+    partition: int | None = field(name="$partition", default=None)  # if the topic has several
+    header_pairs: list[tuple[str, str | None]] = field(
+        name="$headers", default_factory=list
+    )  # in base64, if asked for
 
 
 class ReadGap(msgspec.Struct, frozen=True):
@@ -82,6 +95,26 @@ class ReadGap(msgspec.Struct, frozen=True):
     missed_estimate: int
     earliest_seq: int
     head_seq: int
+
+
+class PartitionGap(ReadGap, frozen=True):
+    """A gap in one of several partitions."""
+
+    partition: int = field(name="$partition")
+
+
+class PartitionedDiffResult(msgspec.Struct):
+    """Records of several partitions, in order within each. Send `next` as the next `from`."""
+
+    topic: str
+    records: Sequence[FetchedRecord]
+    next: dict[str, int]
+    head: dict[str, int]
+    earliest: dict[str, int]
+    caught_up: bool
+    tombstones: list[PartitionGap]
+    lag: int
+    performance: Performance
 
 
 class DiffResult(msgspec.Struct):
@@ -124,11 +157,12 @@ class DeleteResult(msgspec.Struct, frozen=True):
 
 
 class StartPosition(msgspec.Struct, frozen=True):
-    """Where to start in one topic."""
+    """Where to start in one topic. `from` is for a topic with several partitions: partition → sequence number."""
 
     from_seq: U64 = 0
     tail: bool = False
-    partition: U64 = 0
+    partition: U64 | None = None  # all of them unless given
+    from_: dict[str, U64] | None = field(name="from", default=None)
 
 
 class WatchBody(msgspec.Struct, frozen=True):
@@ -141,12 +175,19 @@ class WatchBody(msgspec.Struct, frozen=True):
     include_tags: bool = False
     include_data: bool = True
     include_trace: bool = False
+    include_headers: bool = False
 
 
-class WatchedTopic(msgspec.Struct, frozen=True):
+class WatchedPartition(msgspec.Struct, frozen=True):
     from_seq: int
     head_seq: int
     earliest_seq: int
+
+
+class WatchedTopic(WatchedPartition, frozen=True, omit_defaults=True):
+    """`partitions` is present if several are watched; the other fields are then those of partition 0."""
+
+    partitions: dict[str, WatchedPartition] | None = None
 
 
 class WatchStarted(msgspec.Struct, frozen=True):
@@ -215,7 +256,7 @@ class Subscribe(msgspec.Struct, frozen=True):
     topics: list[str] | dict[str, StartPosition] | None = None
     from_seq: U64 = 0
     tail: bool = False
-    partition: U64 = 0
+    partition: U64 | None = None  # all of them unless given
     node: str | list[str] | None = None
     limit: U64 = limits.WATCH_RECORDS_DEFAULT
     max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
@@ -223,6 +264,7 @@ class Subscribe(msgspec.Struct, frozen=True):
     include_tags: bool = False
     include_data: bool = True
     include_trace: bool = False
+    include_headers: bool = False
     lenient: bool = False
 
 
@@ -237,4 +279,4 @@ class Publish(msgspec.Struct, frozen=True):
     topic: str
     config: Raw = Raw()
     return_seqs: bool = True
-    partition: U64 = 0
+    partition: U64 | None = None  # by key unless given

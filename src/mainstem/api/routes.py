@@ -129,6 +129,7 @@ class Route(Generic[T]):
     events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
     probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
     public: bool = False  # a page that a browser opens before its user can give a key
+    variants: tuple[type[Any], ...] = ()  # other shapes of the response
     cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
 
     @property
@@ -172,7 +173,7 @@ def quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-_PARTITION = Query("partition", "integer", "0 unless given.")
+_PARTITION = Query("partition", "integer", "All partitions unless given.")
 _PAGE = (
     Query("page_size", "integer", "1 to 1000, 100 unless given."),
     Query("cursor", "string", "next_cursor of the page before."),
@@ -224,7 +225,7 @@ POST_RECORDS = Route(
     _CREATED_OR_DONE,
     query=(
         Query("return_seqs", "boolean", "List every sequence number; true unless given."),
-        _PARTITION,
+        Query("partition", "integer", "By key unless given, as Kafka's clients choose it."),
     ),
 )
 POST_DIFF = Route(
@@ -235,6 +236,7 @@ POST_DIFF = Route(
     Body.OPTIONAL,
     records.DiffBody,
     query=(_PARTITION,),
+    variants=(records.PartitionedDiffResult,),
 )
 POST_DELETE = Route(
     "POST",
@@ -421,6 +423,20 @@ DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
 )
+JOIN_GROUP = Route(
+    "POST", "/v0/groups/{group}/join", groups.GroupMembership, Scope.READ, Body.JSON, groups.JoinBody
+)
+HEARTBEAT_GROUP = Route(
+    "POST",
+    "/v0/groups/{group}/heartbeat",
+    groups.GroupMembership,
+    Scope.READ,
+    Body.JSON,
+    groups.HeartbeatBody,
+)
+LEAVE_GROUP = Route(
+    "POST", "/v0/groups/{group}/leave", groups.GroupLeft, Scope.READ, Body.JSON, groups.LeaveBody
+)
 
 # Rates
 
@@ -489,6 +505,14 @@ POST_REQUEUE = Route(
     Scope.WRITE | Scope.DELETE,
     Body.JSON,
     queues.RequeueBody,
+)
+COMMIT_TRANSACTION = Route(
+    "POST",
+    "/v0/transaction",
+    groups.TransactionCommitted,
+    Scope.WRITE,
+    Body.JSON,
+    groups.AtomicWriteBody,
 )
 LIST_TRANSACTIONS = Route("GET", "/v0/transactions", groups.TransactionList, Scope.READ)
 ABORT_TRANSACTION = Route(

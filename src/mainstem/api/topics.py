@@ -62,8 +62,21 @@ class QueueStats(msgspec.Struct, frozen=True):
     dead_lettered: int
 
 
+class PartitionCounts(msgspec.Struct, frozen=True):
+    """The state of one partition of a topic that has several."""
+
+    partition: int
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+
+
 class TopicDescription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A topic's state and configuration. `queue` is present for queues only."""
+    """A topic's state and configuration. `queue` is present for queues only.
+
+    `partitions` is present for topics with several: `count` and `bytes` are their sums, the sequence numbers those of
+    partition 0."""
 
     topic: str
     type: TopicType
@@ -78,6 +91,7 @@ class TopicDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     last_read_ts: int | None
     performance: Performance
     queue: QueueStats | None = None
+    partitions: list[PartitionCounts] | None = None
 
 
 class TopicListing(msgspec.Struct, frozen=True):

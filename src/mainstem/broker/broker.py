@@ -41,11 +41,13 @@ from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
+from mainstem.broker.subscriptions.service import SubscriptionService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
 from mainstem.broker.topics.partition_summaries import PartitionSummaries
 from mainstem.broker.topics.retention import Retention
 from mainstem.broker.topics.service import TopicService
+from mainstem.broker.transactions.atomic_writes import AtomicWrites
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
@@ -155,6 +157,7 @@ class Broker:
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
+        self.subscriptions = SubscriptionService(log, clock, self.streams)
         self._topics = TopicService(
             log,
             clock,
@@ -168,6 +171,7 @@ class Broker:
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
+        self.atomic_writes = AtomicWrites(log, clock, self.appends, self.transactions)
         self.diffs = Diffs(log, clock, self.streams, self.decoding)
         self.deletes = DeleteService(log, clock, self.streams)
         self.queues = QueueService(log, clock, random, self.streams, self._topics)
@@ -262,6 +266,7 @@ class Broker:
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
+        await self.subscriptions.close()
         await self.routers.close()
         for task in (*self._periodic_tasks, self._clock_task):
             await task.stop()
@@ -347,6 +352,7 @@ class Broker:
         topic = await self._topics.delete(name)
         self.activity.forget(topic.topic_id)
         self.queues.forget(topic.streams)
+        self.subscriptions.forget(topic.streams)
         return topic
 
     async def alter_topic(self, name: str, config: TopicConfig) -> Topic:

@@ -6,8 +6,9 @@ damaged. Records that were deleted on request are skipped silently.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -95,6 +96,24 @@ class DiffPage:
         return self.head_seq - self.next_from_seq
 
 
+class _ChangeWatcher:
+    """Notes that one of several streams changed."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
 class Diffs:
     def __init__(self, log: Log, clock: Clock, streams: StreamService, decoding: Decoding) -> None:
         self._log = log
@@ -103,6 +122,7 @@ class Diffs:
         self._decoding = decoding
         self._waiting: dict[int, int] = {}  # readers by stream
         self._stopped = False
+        self._first = 0  # of the partitions that the next read of several begins with
 
     async def read(self, topic: Topic, wanted: DiffQuery, partition: int = 0) -> DiffPage:
         """Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
@@ -114,6 +134,57 @@ class Diffs:
             return page
         except NotFound:
             raise TopicNotFound(topic.name) from None
+
+    async def read_all(
+        self, topic: Topic, positions: Mapping[int, int], wanted: DiffQuery
+    ) -> dict[int, DiffPage]:
+        """Pages of several partitions, each after its position; together they keep the limits of `wanted`.
+
+        Raises PartitionNotFound, or TopicNotFound if the topic is deleted in the meantime."""
+        streams = [stream_of(topic, partition) for partition in positions]
+        watcher = _ChangeWatcher()
+        if wanted.wait_ms:  # before the first read, so that no record is missed between it and the wait
+            self._streams.watch(streams, watcher)
+        try:
+            pages = await self._pages(topic, positions, wanted)
+            if wanted.wait_ms and not self._stopped and all(page.empty for page in pages.values()):
+                for stream in streams:
+                    self._waiting[stream] = self._waiting.get(stream, 0) + 1
+                try:
+                    if await watcher.wait(wanted.wait_ms / 1000):
+                        pages = await self._pages(topic, positions, wanted)
+                finally:
+                    for stream in streams:
+                        self._waiting[stream] -= 1
+                        if not self._waiting[stream]:
+                            del self._waiting[stream]
+            return pages
+        except NotFound:
+            raise TopicNotFound(topic.name) from None
+        finally:
+            if wanted.wait_ms:
+                self._streams.unwatch(streams, watcher)
+
+    async def _pages(
+        self, topic: Topic, positions: Mapping[int, int], wanted: DiffQuery
+    ) -> dict[int, DiffPage]:
+        """Each partition gets a share of the limits; those that are read first change from call to call."""
+        order = sorted(positions)
+        self._first = (self._first + 1) % len(order)
+        order = order[self._first :] + order[: self._first]
+        records, size = wanted.limit, wanted.max_bytes
+        pages: dict[int, DiffPage] = {}
+        for done, partition in enumerate(order):
+            left = len(order) - done
+            share = replace(
+                wanted,
+                from_seq=positions[partition],
+                limit=-(-records // left),
+                max_bytes=max(1, size // left),
+            )
+            page = pages[partition] = await self._page(stream_of(topic, partition), topic.config, share)
+            records, size = records - page.count, max(0, size - page.bytes)
+        return {partition: pages[partition] for partition in sorted(pages)}
 
     def stop_waiting(self) -> None:
         """End all waits: readers return what they have, and no later read waits."""

@@ -123,6 +123,11 @@ class WatchPosition:
         self.live = True
         self.group: _PositionGroup | None = None  # None: its watcher is not ready
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its topic and partition."""
+        return self.topic, self.watched.partition
+
 
 class _PositionGroup:
     """Positions of one stream with the same cursor and options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +13,8 @@ from mainstem.errors import Throttled
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
 _ID_BYTES = 16
+
+CursorKey = tuple[str, int]  # topic and partition
 
 
 class SessionReader(Protocol):
@@ -26,27 +29,35 @@ class SessionReader(Protocol):
 class WatchSession:
     wid: str
     owner: bytes  # its creator, who alone may use it
-    cursors: dict[str, int]  # by topic: the last sequence number sent, as of the last save
-    partitions: dict[str, int]  # of the topics that are not watched at partition 0
+    cursors: dict[CursorKey, int]  # the last sequence number sent, as of the last save
+    whole: frozenset[str]  # topics of which all partitions are watched, if they have several
     watch_options: WatchOptions
     heartbeat_ms: int
     include_meta: bool
     include_tags: bool
     include_data: bool
     include_trace: bool
+    include_headers: bool
     holder: str = ""  # whom it counts for
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # monotonic seconds, while no reader is connected
     readers: dict[SessionReader, None] = field(default_factory=dict)  # connected readers, the newest last
 
-    def rewind(self, cursors: dict[str, int]) -> None:
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.cursors}
+
+    def rewind(self, named: Mapping[str, int | Mapping[str, int]]) -> None:
         """Go back to the client's position, never forward: records up to it may not have been sent."""
         for newest in reversed(self.readers):
             newest.save()  # the reader that the client most likely resumes
             break
-        for topic, cursor in cursors.items():
-            if topic in self.cursors:
-                self.cursors[topic] = min(self.cursors[topic], cursor)
+        for (topic, partition), cursor in self.cursors.items():
+            given = named.get(topic)
+            if isinstance(given, Mapping):
+                given = given.get(str(partition))
+            if given is not None:
+                self.cursors[topic, partition] = min(cursor, given)
 
 
 class WatchSessions:
@@ -79,15 +90,16 @@ class WatchSessions:
     def create(
         self,
         owner: bytes,
-        cursors: dict[str, int],
+        cursors: dict[CursorKey, int],
         watch_options: WatchOptions,
         *,
-        partitions: dict[str, int] | None = None,
+        whole: frozenset[str] = frozenset(),
         heartbeat_ms: int = limits.WATCH_HEARTBEAT_MS_DEFAULT,
         include_meta: bool = True,
         include_tags: bool = False,
         include_data: bool = True,
         include_trace: bool = False,
+        include_headers: bool = False,
         holder: str = "",
     ) -> WatchSession:
         """Raises Throttled."""
@@ -97,13 +109,14 @@ class WatchSessions:
             wid,
             owner,
             cursors,
-            partitions or {},
+            whole,
             watch_options,
             heartbeat_ms,
             include_meta,
             include_tags,
             include_data,
             include_trace,
+            include_headers,
             holder,
         )
         self._sessions[wid] = session

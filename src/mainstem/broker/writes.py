@@ -19,7 +19,9 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records.building import build_batch, build_lone, build_plain
+from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, check_slice
+from mainstem.records.partitioner import partition_of
 from mainstem.records.rewrite import with_append_time
 
 Header = tuple[str, bytes | None]
@@ -34,6 +36,28 @@ class NewRecords:
     headers: Sequence[Sequence[Header]] | None = None
     sizes: Sequence[int] = field(default_factory=list)
 
+    def by_partition(self, partitions: int, sticky: int) -> dict[int, list[int]]:
+        """The rows of each partition, chosen by key; records without a key go to `sticky`."""
+        keys: Sequence[bytes | None] = self.keys or (None,) * len(self.values)
+        rows: dict[int, list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(sticky if key is None else partition_of(key, partitions), []).append(row)
+        return rows
+
+    def only(self, rows: Sequence[int]) -> NewRecords:
+        """The records in these rows."""
+        return NewRecords(
+            [self.values[row] for row in rows],
+            None if self.keys is None else [self.keys[row] for row in rows],
+            None if self.headers is None else [self.headers[row] for row in rows],
+            [self.sizes[row] for row in rows],
+        )
+
+
+class PlacedRecord(NamedTuple):
+    partition: int
+    seq: int
+
 
 class WriteOutcome(NamedTuple):
     base: int
@@ -42,6 +66,8 @@ class WriteOutcome(NamedTuple):
     created: bool  # this write created the topic
     duplicate: bool  # a retry of an earlier write, whose base and count these are
     fsync: bool  # the write waited for an fsync
+    partition: int | None = None  # of the first record, if the topic has several
+    placed: tuple[PlacedRecord, ...] = ()  # every record, if they are in several partitions
 
     @property
     def head_seq(self) -> int:
@@ -63,13 +89,14 @@ class WriteService:
         self._streams = streams
         self._topics = topics
         self._appends = appends
+        self._next_partition = 0  # of a write without keys
 
     async def write(
         self,
         name: str,
         records: NewRecords | bytearray,
         *,
-        partition: int = 0,
+        partition: int | None = None,
         idempotency_key: bytes | None = None,
         create: bool | None = None,
         config: Callable[[], TopicConfig],
@@ -77,12 +104,52 @@ class WriteService:
         """Append records, or one RecordBatch v2. Creates a missing topic with `config`, unless `create` or its
         auto_create forbids it.
 
+        Without a `partition`, each record goes to the partition of its key, and all records without a key go to one
+        partition. The records of each partition are appended together or not at all.
+
         Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
         topic = self._streams.get(name)
         if topic is None:
             topic, created = await self._create(name, config(), create)
-        return await self._append(topic, records, partition, idempotency_key, created)
+        if partition is None and len(topic.streams) > 1 and topic.config.type != "queue":
+            return await self._append_by_key(topic, records, idempotency_key, created)
+        return await self._append(topic, records, partition or 0, idempotency_key, created)
+
+    async def _append_by_key(
+        self, topic: Topic, records: NewRecords | bytearray, idempotency_key: bytes | None, created: bool
+    ) -> WriteOutcome:
+        count = len(topic.streams)
+        if idempotency_key is not None:
+            sticky = partition_of(idempotency_key, count)  # a retry must reach the same partition
+        else:
+            sticky = self._next_partition = (self._next_partition + 1) % count
+        if isinstance(records, NewRecords):
+            rows = records.by_partition(count, sticky)
+            parts: dict[int, NewRecords | bytearray] = {
+                partition: records if len(rows) == 1 else records.only(chosen)
+                for partition, chosen in rows.items()
+            }
+        else:
+            _check_batch(topic, records)
+            rows, parts = await asyncio.to_thread(split_batch, records, count, sticky)
+        outcomes = await asyncio.gather(
+            *(
+                self._append(topic, part, partition, idempotency_key, created)
+                for partition, part in parts.items()
+            )
+        )
+        if len(outcomes) == 1:
+            return outcomes[0]
+        placed: dict[int, PlacedRecord] = {}
+        for partition, outcome in zip(parts, outcomes, strict=True):
+            for at, row in enumerate(rows[partition]):
+                placed[row] = PlacedRecord(partition, outcome.base + at + 1)
+        return outcomes[0]._replace(
+            count=len(placed),
+            duplicate=all(outcome.duplicate for outcome in outcomes),
+            placed=tuple(placed[row] for row in sorted(placed)),
+        )
 
     async def _create(self, name: str, config: TopicConfig, create: bool | None) -> tuple[Topic, bool]:
         if not (config.auto_create if create is None else create):
@@ -123,8 +190,10 @@ class WriteService:
         if duplicate:
             # The retry may have a different number of records than the first attempt.
             count = self._log.streams.of(stream).keyed_count(stream, facts, base) or count
+        fsync = topic.config.durability == "fsync"
+        several = len(topic.streams) > 1
         return WriteOutcome(
-            base, count, facts.max_timestamp, created, duplicate, topic.config.durability == "fsync"
+            base, count, facts.max_timestamp, created, duplicate, fsync, partition if several else None
         )
 
     async def _of_values(self, topic: Topic, stream: int, records: NewRecords) -> AppendRequest:
@@ -142,10 +211,7 @@ class WriteService:
 
     async def _of_batch(self, topic: Topic, stream: int, batch: bytearray) -> AppendRequest:
         config = topic.config
-        check_size(batch, config)
-        facts = check_slice(memoryview(batch), batch_bytes_max=config.max_message_bytes)
-        if facts.batches != 1 or facts.control or facts.transactional or facts.producer != -1:
-            raise InvalidBatch("send one batch of plain records, with producer fields of -1")
+        facts = _check_batch(topic, batch)
         if config.timestamp_type == "LogAppendTime":
             now = self._clock.now_ms()
             batch = bytearray(with_append_time(memoryview(batch), now))
@@ -169,6 +235,38 @@ class WriteService:
             )
         if config.ttl_ms:
             await expire(self._log, topic, stream, self._clock.now_ms())
+
+
+def _check_batch(topic: Topic, batch: bytearray) -> SliceFacts:
+    """Raises InvalidBatch, TooLarge."""
+    check_size(batch, topic.config)
+    facts = check_slice(memoryview(batch), batch_bytes_max=topic.config.max_message_bytes)
+    if facts.batches != 1 or facts.control or facts.transactional or facts.producer != -1:
+        raise InvalidBatch("send one batch of plain records, with producer fields of -1")
+    return facts
+
+
+def split_batch(
+    batch: bytearray, partitions: int, sticky: int
+) -> tuple[dict[int, list[int]], dict[int, NewRecords | bytearray]]:
+    """The rows and the batch of each partition. Records without a key go to `sticky`. Raises InvalidBatch."""
+    records = list(decode_records(batch))
+    rows: dict[int, list[int]] = {}
+    for row, record in enumerate(records):
+        chosen = sticky if record.key is None else partition_of(record.key, partitions)
+        rows.setdefault(chosen, []).append(row)
+    if len(rows) < 2:
+        return rows or {sticky: []}, {next(iter(rows), sticky): batch}  # an invalid batch is rejected later
+    parts: dict[int, NewRecords | bytearray] = {}
+    for partition, chosen_rows in rows.items():
+        own = [records[row] for row in chosen_rows]
+        parts[partition] = build_batch(
+            [record.value for record in own],
+            keys=[record.key for record in own],
+            headers=[record.headers for record in own],
+            timestamps_ms=[record.timestamp_ms for record in own],
+        )
+    return rows, parts
 
 
 def _batch(records: NewRecords, now: int) -> bytearray:

@@ -100,7 +100,7 @@ def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> N
 
 @click.command()
 @click.argument("source", metavar="FOLDER|URL")
-@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="Directory to create.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Directory to create.")
 @click.option(
     "--objects",
     default="",
@@ -110,7 +110,9 @@ def _back_up_shared(store: str, etcd: str, destination: str, as_json: bool) -> N
 @click.option("--name", help="Backup to restore. [default: the newest]")
 @click.option("--list", "listing", is_flag=True, help="Only list the backups.")
 @click.option("--verify", is_flag=True, help="Only verify the checksum of every byte of the backup.")
-def restore(source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool) -> None:
+def restore(
+    source: str, data_dir: Path | None, objects: str, name: str | None, listing: bool, verify: bool
+) -> None:
     """Restore a backup into a new data directory, and verify every byte.
 
     By default all files go to the directory. With --objects, files that were in an object store and the files of tables
@@ -118,11 +120,13 @@ def restore(source: str, data_dir: Path, objects: str, name: str | None, listing
     """
     import asyncio
 
+    if data_dir is None and not listing and not verify:
+        raise click.UsageError("name the directory to create: --data-dir")
     asyncio.run(_restore(source, data_dir, objects, name, listing, verify))
 
 
 async def _restore(
-    source: str, data_dir: Path, objects: str, name: str | None, listing: bool, verify: bool
+    source: str, data_dir: Path | None, objects: str, name: str | None, listing: bool, verify: bool
 ) -> None:
     from mainstem.log.objects import backup as backups
     from mainstem.ports.objectstore.open import open_store
@@ -134,7 +138,7 @@ async def _restore(
         return
     manifest = await backups.find_manifest(store, name)
     with _progress("verifying" if verify else "restoring", manifest.bytes) as progress:
-        if verify:
+        if verify or data_dir is None:
             await backups.verify(store, manifest, progress=progress)
         else:
             there = open_store(objects) if objects else None

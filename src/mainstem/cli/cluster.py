@@ -10,6 +10,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.cli.doctor_checks import Finding
+from mainstem.cli.local_cluster import start
 from mainstem.cli.output import as_json_option, print_fields, print_json, print_rows
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import MainstemError
@@ -24,7 +25,10 @@ _BEHIND_MAX = 1_000  # positions
 
 @click.group()
 def cluster() -> None:
-    """Show and check the brokers that share a log."""
+    """Show and check the brokers that share a log; start some to try it."""
+
+
+cluster.add_command(start)
 
 
 @cluster.command()

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import click
 
-from mainstem.cli.printing import format_option, until_output_closes, write
-from mainstem.cli.records import Formatter, to_json
+from mainstem.cli.names import complete_topics
+from mainstem.cli.printing import format_option, shown_as, until_output_closes, write
 from mainstem.cli.schemas import decoding
-from mainstem.cli.start_positions import Place, place
+from mainstem.cli.start_positions import Place, position_option
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import PartitionNotFound, RecordsLost
@@ -18,15 +18,8 @@ from mainstem.errors import PartitionNotFound, RecordsLost
 
 @click.command()
 @takes_target()
-@click.argument("topic")
-@click.option(
-    "-o",
-    "--offset",
-    "place",
-    metavar="start|end|N|-N|@TIME",
-    callback=place,
-    help="Where to start.  [default: start]",
-)
+@click.argument("topic", shell_complete=complete_topics)
+@position_option("-o", "--offset", "place", help="Where to start, earliest unless given:")
 @click.option("-n", "--count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option(
     "-e",
@@ -35,7 +28,6 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     help="Stop at the end. This is always the case: `tail` waits for more.",
 )
 @format_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "-p",
     "--partition",
@@ -52,8 +44,9 @@ def consume(
     place: Place | None,
     count: int | None,
     exit_at_end: bool,
-    format: Formatter,
+    format: str | None,
     as_json: bool,
+    headers: bool,
     partitions: tuple[int, ...],
     decode: bool,
     group: str | None,
@@ -62,7 +55,7 @@ def consume(
 
     To wait for new records, use `mainstem tail`.
     """
-    show = to_json if as_json else format
+    show = shown_as(format, as_json=as_json, headers=headers)
     if decode:
         show = decoding(target, show)
 

@@ -29,7 +29,15 @@ _SIGNS = {"ok": "  ok     ", "note": "  note   ", "problem": "! problem"}
 
 @click.command()
 @takes_target(
-    "http", "text", "kafka", "kafka_advertise", "store", "etcd", "objects", *doctor_access_checks.SETTINGS
+    "http",
+    "text",
+    "kafka",
+    "kafka_advertise",
+    "pulsar",
+    "store",
+    "etcd",
+    "objects",
+    *doctor_access_checks.SETTINGS,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context

@@ -28,6 +28,8 @@ SETTINGS = (
     "insecure_http",
     "insecure_kafka",
     "insecure_text",
+    "insecure_pulsar",
+    "pulsar_tls_cert",
     "allow_insecure_no_auth",
 )  # that the checks look at
 
@@ -87,6 +89,7 @@ def _doors(config: Config, *, restricted: bool) -> Iterator[Finding]:
 _ENCRYPT = {
     "http": "set --tls-cert, or put a proxy with TLS before it",
     "kafka": "set --kafka-tls-cert, or put a proxy with TLS before it",
+    "pulsar": "set --pulsar-tls-cert, or put a proxy with TLS before it",
     "text": "put a proxy with TLS before it, or let it listen on loopback",
 }
 
@@ -99,6 +102,8 @@ def _listeners(config: Config) -> Iterator[tuple[str, Address, bool, bool]]:
         yield "text", config.text, config.insecure_text, False
     for address in config.kafka or ():
         yield "kafka", address, config.insecure_kafka, config.kafka_tls_cert is not None
+    if config.pulsar is not None:
+        yield "pulsar", config.pulsar, config.insecure_pulsar, config.pulsar_tls_cert is not None
 
 
 def _command_lines(config: Config, sources: Mapping[str, str]) -> Iterator[Finding]:

@@ -105,6 +105,7 @@ def ports(config: Config) -> Iterator[Finding]:
         ("http", config.http),
         ("text", config.text),
         *(("kafka", listener) for listener in config.kafka or (None,)),
+        ("pulsar", config.pulsar),
     ):
         about = f"{door} door"
         if address is None:

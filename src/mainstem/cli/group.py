@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from mainstem.cli.confirmation import confirm, yes_option
+from mainstem.cli.names import complete_groups, complete_topics
 from mainstem.cli.output import as_json_option, print_fields, print_json, print_rows
-from mainstem.cli.start_positions import time_ms
+from mainstem.cli.start_positions import Place, position_option
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import GroupNotFound
 
 if TYPE_CHECKING:
+    from mainstem.api.groups import OffsetReset
     from mainstem.client.asynchronous import AsyncClient
 
 
@@ -33,7 +35,7 @@ def list_groups(server: Server, as_json: bool) -> None:
 
 @group.command()
 @takes_server
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @as_json_option
 def describe(server: Server, name: str, as_json: bool) -> None:
     """Show the members and offsets of a group."""
@@ -53,7 +55,7 @@ def describe(server: Server, name: str, as_json: bool) -> None:
 
 @group.command()
 @takes_server
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
 @as_json_option
 def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
     """Show the lag of the named groups, or of all groups."""
@@ -84,34 +86,11 @@ def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
     print_rows(server.run(work), as_json)
 
 
-def _target(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str | int, int | None]:
-    """Parse --to: earliest, latest, an offset or a time."""
-    if text in ("earliest", "latest"):
-        return text, None
-    try:
-        if text.startswith("@"):
-            return "time", time_ms(text[1:])
-        if text.isdigit():
-            return int(text), None
-        return "time", time_ms(text)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is not earliest, latest, an offset N, or a time (@MILLISECONDS or ISO 8601)"
-        ) from None
-
-
 @group.command()
 @takes_server
-@click.argument("name")
-@click.argument("topic")
-@click.option(
-    "--to",
-    "place",
-    required=True,
-    metavar="earliest|latest|N|TIME",
-    callback=_target,
-    help="New position: an offset N, or a time as ISO 8601 or @MILLISECONDS.",
-)
+@click.argument("name", shell_complete=complete_groups)
+@click.argument("topic", shell_complete=complete_topics)
+@position_option("-o", "--to", "place", required=True, help="New position:")
 @click.option(
     "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one."
 )
@@ -121,18 +100,34 @@ def reset(
     server: Server,
     name: str,
     topic: str,
-    place: tuple[str | int, int | None],
+    place: Place,
     partitions: tuple[int, ...],
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Reset the offsets of group NAME in TOPIC. The group must have no members."""
-    to, at_ms = place
-    moved = server.run(
-        lambda client: client.reset_group(
-            name, topic, to=to, timestamp_ms=at_ms, partitions=partitions, dry_run=dry_run
-        )
-    )
+    kind, number = place
+
+    async def work(client: AsyncClient) -> list[OffsetReset]:
+        if kind != "-":
+            to = {"start": "earliest", "end": "latest"}.get(kind, number)
+            at_ms = number if kind == "@" else None
+            return await client.reset_group(
+                name, topic, to=to, timestamp_ms=at_ms, partitions=partitions, dry_run=dry_run
+            )
+        moved = []
+        for one in (await client.topic_settings(topic)).partitions:
+            if not partitions or one.partition in partitions:
+                moved += await client.reset_group(
+                    name,
+                    topic,
+                    to=max(one.start, one.end - number),
+                    partitions=[one.partition],
+                    dry_run=dry_run,
+                )
+        return moved
+
+    moved = server.run(work)
     print_rows([msgspec.to_builtins(row) for row in moved], as_json)
     if dry_run and not as_json:
         click.echo("nothing changed (--dry-run)", err=True)
@@ -140,12 +135,11 @@ def reset(
 
 @group.command()
 @takes_server
-@click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("names", nargs=-1, shell_complete=complete_groups, required=True)
+@yes_option
 def delete(server: Server, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups and their offsets. The groups must have no members."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} and their offsets?", yes)
 
     async def work(client: AsyncClient) -> None:
         for name in names:

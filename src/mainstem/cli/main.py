@@ -5,13 +5,14 @@ Exit codes: 0 success, 1 failure (one line on stderr says why), 2 invalid usage,
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, Unauthorized
 from mainstem.values import did_you_mean
 from mainstem.version import VERSION
 
@@ -51,12 +52,29 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repair": ("mainstem.cli.repair:repair", "Rewrite the checkpoints of a log after a digest mismatch."),
     "dump": ("mainstem.cli.dump:dump", "Show the contents of a log or checkpoint file."),
     "doctor": ("mainstem.cli.doctor:doctor", "Check this machine for problems."),
+    "shell": ("mainstem.cli.shell:shell", "Run commands one after the other, with history."),
     "completion": (
         "mainstem.cli.completion:completion",
         "Print the completion script for bash, zsh or fish.",
     ),
     "bench": ("mainstem.cli.bench:bench", "Load a broker and measure throughput and latency."),
 }
+
+
+def _to_environment(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
+    if text is not None and param.name is not None:
+        os.environ[f"MAINSTEM{param.name.upper()}"] = text
+
+
+def _server_options() -> list[click.Parameter]:
+    """--url and --api-key before the name of a command, where they hold for it."""
+    return [
+        click.Option([flag, name], expose_value=False, callback=_to_environment, metavar=metavar, help=help)
+        for flag, name, metavar, help in (
+            ("--url", "_url", "URL", "URL of the server. [MAINSTEM_URL]"),
+            ("--api-key", "_api_key", "KEY", "API key. [MAINSTEM_API_KEY]"),
+        )
+    ]
 
 
 class LazyGroup(click.Group):
@@ -70,6 +88,8 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        if isinstance(command, click.Group) and not any(one.name == "_url" for one in command.params):
+            command.params += _server_options()
         return command
 
     def resolve_command(
@@ -90,17 +110,34 @@ def cli() -> None:
     """One durable log, many doors, and every topic is a table."""
 
 
+cli.params += _server_options()
+
+
 def main() -> None:
     sys.exit(run())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process, and return the exit code."""
+    server = {name: os.environ.get(name) for name in ("MAINSTEM_URL", "MAINSTEM_API_KEY")}
+    try:
+        return _run(arguments)
+    finally:  # a shell runs many commands in one process
+        for name, value in server.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = cli.main(arguments, prog_name="mainstem", standalone_mode=False)
     except click.ClickException as error:  # invalid usage
         error.show()
         return error.exit_code
+    except Unauthorized as error:
+        click.echo(f"error: {error}\nname the key with --api-key or MAINSTEM_API_KEY", err=True)
+        return 1
     except MainstemError as error:
         click.echo(f"error: {error}", err=True)
         return 1

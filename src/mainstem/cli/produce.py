@@ -7,10 +7,12 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 
 import click
 
 from mainstem import limits
+from mainstem.cli.names import complete_topics
 from mainstem.cli.records import InputRecord, from_json
 from mainstem.cli.schemas import encoding
 from mainstem.cli.store import Store, TopicDetails
@@ -25,10 +27,18 @@ Parse = Callable[[bytes], InputRecord]
 
 @click.command()
 @takes_target()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("values", nargs=-1)
 @click.option("-k", "--key", help="Key of every record.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="Split each line at TEXT into key and value.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of every record. May be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Read lines of JSON, as `consume --json` prints them.")
 @click.option(
     "-p",
@@ -46,6 +56,7 @@ def produce(
     values: tuple[str, ...],
     key: str | None,
     key_delimiter: str | None,
+    headers: tuple[str, ...],
     as_json: bool,
     partition: int | None,
     schema: str | None,
@@ -61,9 +72,14 @@ def produce(
         raise click.UsageError("--key-delimiter needs at least one character")
     if values and as_json:
         raise click.UsageError("--json reads lines from standard input, so it takes no VALUES")
-    parse = from_json if as_json else _parser(key, key_delimiter)
+    pairs = tuple(_header(text) for text in headers)
+    plain = from_json if as_json else _parser(key, key_delimiter)
     if schema is not None:
-        parse = encoding(target, schema, parse)
+        plain = encoding(target, schema, plain)
+
+    def parse(line: bytes) -> InputRecord:
+        record = plain(line)
+        return replace(record, headers=(*record.headers, *pairs)) if pairs else record
 
     async def work(store: Store) -> int:
         if create:
@@ -77,6 +93,13 @@ def produce(
 
     sent = target.run(work, create=create)
     click.echo(f"{sent:,} record{'' if sent == 1 else 's'} appended to {topic}", err=True)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise click.UsageError(f"-H takes NAME=VALUE, not {text!r}")
+    return name, value.encode() if equals else None
 
 
 def _parser(key: str | None, delimiter: str | None) -> Parse:
@@ -172,7 +195,7 @@ class TopicAppender:
             return self._partition
         if key is None:
             return self._turn % self._partitions
-        from mainstem.client.partitioner import partition_of
+        from mainstem.records.partitioner import partition_of
 
         return partition_of(key, self._partitions)
 

@@ -128,6 +128,11 @@ _FIELDS: dict[str, Formatter] = {
     "o": lambda _, __, record: b"%d" % record.offset,
     "k": lambda _, __, record: record.key or b"",
     "s": lambda _, __, record: record.value or b"",
+    "K": lambda _, __, record: b"%d" % (-1 if record.key is None else len(record.key)),
+    "S": lambda _, __, record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "R": lambda _, __, record: (-1 if record.value is None else len(record.value)).to_bytes(
+        4, "big", signed=True
+    ),
     "T": lambda _, __, record: b"%d" % record.timestamp_ms,
     "h": lambda _, __, record: b",".join(
         b"%b=%b" % (key.encode(), value or b"") for key, value in record.headers
@@ -151,6 +156,9 @@ def formatter(text: str) -> Formatter:
             parts.append(_FIELDS[field])
         elif sign == "\\":
             escape = next(signs, "")
+            if escape == "x":
+                parts.append(_literal(_hex(next(signs, "") + next(signs, ""))))
+                continue
             if escape not in _ESCAPES:
                 known = ", ".join("\\" + sign for sign in _ESCAPES)
                 raise ValueError(f"supports {known}; not \\{escape}")
@@ -158,6 +166,13 @@ def formatter(text: str) -> Formatter:
         else:
             parts.append(_literal(sign.encode()))
     return lambda topic, partition, record: b"".join([part(topic, partition, record) for part in parts])
+
+
+def _hex(digits: str) -> bytes:
+    try:
+        return bytes([int(digits, 16)])
+    except ValueError:
+        raise ValueError(f"takes two hexadecimal digits after \\x, not {digits!r}") from None
 
 
 def _literal(data: bytes) -> Formatter:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from mainstem.cli.check import divergence_lines
+from mainstem.cli.confirmation import confirm, yes_option
 from mainstem.cli.output import as_json_option, print_json
 from mainstem.cli.settings import takes_settings
 from mainstem.config import Resolved
@@ -22,7 +23,7 @@ from mainstem.errors import DirectoryUnusable
     type=click.Path(path_type=Path),
     help="New folder for copies of the current checkpoints. [default: repair-TIME in the data directory]",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @as_json_option
 def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) -> None:
     """Rewrite the checkpoints of a log after a digest mismatch.
@@ -43,8 +44,7 @@ def repair(resolved: Resolved, backup: Path | None, yes: bool, as_json: bool) ->
         raise DirectoryUnusable(f"no log at {directory}: set --data-dir to its directory")
     folder = backup or directory / time.strftime("repair-%Y%m%dT%H%M%SZ", time.gmtime())
     where = directory if options.place is None else options.place.name
-    if not yes:
-        click.confirm(f"Rewrite the checkpoints of {where}, with a backup in {folder}?", abort=True)
+    confirm(f"Rewrite the checkpoints of {where}, with a backup in {folder}?", yes)
     report = asyncio.run(repair_log(options, SystemClock(), SystemRandom(), folder))
     if as_json:
         print_json(msgspec.to_builtins(report))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.names import complete_topics
 from mainstem.cli.pipeline import key_option, server, url_option
-from mainstem.cli.start_positions import Place, place
+from mainstem.cli.start_positions import Place, position_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
 @click.command()
 @url_option
 @key_option
-@click.argument("topic")
-@click.option(
-    "--from", "begin", metavar="start|N|-N|@TIME", callback=place, help="First record.  [default: start]"
-)
-@click.option(
-    "--to", "end", metavar="end|N|-N|@TIME", callback=place, help="One past the last record.  [default: end]"
-)
+@click.argument("topic", shell_complete=complete_topics)
+@position_option("-o", "--from", "begin", help="First record, earliest unless given:")
+@position_option("--to", "end", help="One past the last record, latest unless given:")
 @click.option(
     "--into", required=True, help="Destination topic; with --through, a prefix for the name of each output."
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from mainstem.cli.confirmation import confirm, yes_option
+from mainstem.cli.names import complete_topics
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
-from mainstem.errors import NotFound
+from mainstem.errors import NotFound, TopicNotFound
+from mainstem.values import did_you_mean
+
+if TYPE_CHECKING:
+    from mainstem.client.asynchronous import AsyncClient
 
 
 @click.group()
@@ -44,14 +50,15 @@ def show(server: Server, name: str, as_json: bool) -> None:
 @router.command()
 @takes_server
 @click.argument("name")
-@click.argument("source")
-@click.argument("dest")
+@click.argument("source", shell_complete=complete_topics)
+@click.argument("dest", shell_complete=complete_topics)
 @click.option(
     "--filter", "match", metavar="KEY|PREFIX*", help="Only records with this key, or with this key prefix."
 )
 @click.option("--exactly-once", is_flag=True, help="Stamp copies, so that no record is copied twice.")
 @click.option("--drop-node", is_flag=True, help="Remove the node from copies.")
 @click.option("--drop-key", is_flag=True, help="Remove the key from copies.")
+@click.option("--create-source", is_flag=True, help="Create SOURCE if it does not exist.")
 @click.option("--no-create", is_flag=True, help="Fail if the destination does not exist.")
 @click.option("--allow-cycle", is_flag=True, help="Allow copies to return to the source.")
 def create(
@@ -63,12 +70,16 @@ def create(
     exactly_once: bool,
     drop_node: bool,
     drop_key: bool,
+    create_source: bool,
     no_create: bool,
     allow_cycle: bool,
 ) -> None:
     """Copy every new record of SOURCE to DEST."""
-    server.run(
-        lambda client: client.put_router(
+
+    async def work(client: AsyncClient) -> None:
+        if not create_source:
+            await _check_source(client, source)
+        await client.put_router(
             name,
             source,
             dest,
@@ -79,16 +90,25 @@ def create(
             allow_cycle=allow_cycle,
             guarantee="exactly_once" if exactly_once else "at_least_once",
         )
-    )
+
+    server.run(work)
+
+
+async def _check_source(client: AsyncClient, source: str) -> None:
+    """The server creates a missing source; for a mistyped name, the router would copy nothing."""
+    try:
+        await client.topic(source, touch=False)
+    except TopicNotFound:
+        similar = did_you_mean(source, [row.topic for row in await client.topics()])
+        raise NotFound(f"no topic named {source!r}{similar}; --create-source creates it") from None
 
 
 @router.command()
 @takes_server
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 def delete(server: Server, name: str, yes: bool) -> None:
     """Delete a router. Existing copies stay."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete router {name}?", abort=True, err=True)
+    confirm(f"Delete router {name}?", yes)
     if not server.run(lambda client: client.delete_router(name)):
         raise NotFound(f"no router named {name!r}: check the spelling with `mainstem router list`")

@@ -1,33 +1,57 @@
-"""Start positions: start, end, an offset, a number of records before the end, or a time."""
+"""Positions in a topic, the same for every command: a name, an offset, a number of records, or a time."""
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
+Command = Callable[..., Any]
 Place = tuple[str, int]  # "start", "end", "+" offset, "-" records before the end, "@" time in ms
+
+METAVAR = "POSITION"
+HELP = (
+    "earliest, latest, an offset N, -N for the last N records, a time in ISO 8601 or @MILLISECONDS, "
+    "or how long ago: 30s, 5m, 2h, 1d."
+)
+
+_NAMES = {"start": "start", "earliest": "start", "end": "end", "latest": "end"}
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(r"(\d{1,15})(ms|s|m|h|d|w)", re.ASCII)
 
 
 def place(ctx: click.Context, param: click.Parameter, text: str | None) -> Place | None:
     """Parse a position from the command line."""
-    if text is None or text in ("start", "end"):
-        return None if text is None else (text, 0)
+    if text is None:
+        return None
+    if text in _NAMES:
+        return _NAMES[text], 0
     try:
         if text.startswith("@"):
             return "@", time_ms(text[1:])
-        return ("-", -int(text)) if text.startswith("-") else ("+", int(text))
+        if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+            return ("-", -int(text)) if text.startswith("-") else ("+", int(text))
+        return "@", time_ms(text)
     except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is not start, end, an offset N, the last -N records, or @TIME in milliseconds "
-            "or ISO 8601"
-        ) from None
+        raise click.BadParameter(f"{text!r} is not {HELP.removesuffix('.')}") from None
 
 
 def time_ms(text: str) -> int:
-    """Parse milliseconds or ISO 8601, in UTC without a zone. Raises ValueError, OverflowError."""
+    """Parse milliseconds, a time ago (5m), or ISO 8601, in UTC without a zone. Raises ValueError, OverflowError."""
     if text.isdigit():
         return int(text)
-    time = datetime.fromisoformat(text)
-    since_epoch = (time if time.tzinfo else time.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, round(time.time() * 1000) - int(ago[1]) * _UNITS_MS[ago[2]])
+    at = datetime.fromisoformat(text)
+    since_epoch = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return since_epoch // timedelta(milliseconds=1)
+
+
+def position_option(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:
+    """An option that takes a position."""
+    return click.option(*names, metavar=METAVAR, callback=place, help=f"{help} {HELP}", required=required)

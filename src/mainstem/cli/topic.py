@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict
 
 import click
 
+from mainstem.cli.confirmation import confirm, yes_option
+from mainstem.cli.names import complete_settings, complete_topics
 from mainstem.cli.output import as_json_option, print_json, print_rows
 from mainstem.cli.store import Store
 from mainstem.cli.tables import print_table
@@ -19,6 +20,7 @@ _configs = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=complete_settings,
     help="Topic setting, for example retention.ms=86400000 or mainstem.durability=disk. May be repeated.",
 )
 
@@ -75,7 +77,7 @@ def list_topics(target: Target, prefix: str, as_json: bool) -> None:
 
 @topic.command()
 @takes_target()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @as_json_option
 def describe(target: Target, name: str, as_json: bool) -> None:
     """Show the partitions and settings of a topic."""
@@ -94,7 +96,7 @@ def describe(target: Target, name: str, as_json: bool) -> None:
 
 @topic.command()
 @takes_target()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
 @_configs
 def alter(target: Target, name: str, partitions: int | None, settings: tuple[str, ...]) -> None:
@@ -107,12 +109,11 @@ def alter(target: Target, name: str, partitions: int | None, settings: tuple[str
 
 @topic.command()
 @takes_target()
-@click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
+@yes_option
 def delete(target: Target, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics and all their records."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} and all records?", yes)
 
     async def work(store: Store) -> None:
         for name in names:

@@ -75,6 +75,9 @@ CODES: dict[str, Callable[[_Fault], MainstemError]] = {
     "topic_not_empty": lambda fault: errors.TopicNotEmpty(fault.named("topic"), fault.number("count")),
     "not_a_queue": lambda fault: errors.NotAQueue(fault.named("topic")),
     "group_not_empty": lambda fault: errors.GroupNotEmpty(fault.named("group")),
+    "unknown_member": lambda fault: errors.MembershipLost(fault.message),
+    "fenced_member": lambda fault: errors.MembershipLost(fault.message),
+    "stale_member_epoch": _plain(errors.StaleMemberEpoch),
     "group_refused": _plain(errors.GroupRefused),
     "router_cycle": _router_cycle,
     "offset_out_of_range": lambda fault: errors.OffsetOutOfRange(

@@ -14,7 +14,14 @@ from typing import Any
 
 from mainstem import limits, tracing
 from mainstem.client.loop import LoopThread
-from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord
+from mainstem.client.request_bodies import (
+    BatchBody,
+    Headers,
+    HeadersInput,
+    JsonBody,
+    NewRecord,
+    header_pairs,
+)
 from mainstem.client.responses import RecordMetadata
 from mainstem.client.transport import Transport
 from mainstem.errors import Closed, InvalidInput, Unavailable
@@ -26,7 +33,7 @@ Delivery = asyncio.Future[RecordMetadata] | concurrent.futures.Future[RecordMeta
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    partition: int
+    partition: int | None
     linger_ms: float
     batch_records: int
     batch_bytes: int
@@ -44,8 +51,9 @@ class ProducerOptions:
 class _PendingBatch:
     """Records of one request, and the futures of their senders."""
 
-    def __init__(self, packed: bool) -> None:
+    def __init__(self, packed: bool, partition: int | None) -> None:
         self.packed = packed
+        self.partition = partition
         self.body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
         self.deliveries: list[Delivery] = []
         self.key = secrets.token_urlsafe(16)  # the same for every attempt
@@ -69,8 +77,13 @@ class BatchBuffer:
         options = self._options
         with self._lock:
             last = self._batches[-1] if self._batches else None
-            new = last is None or last.packed != packed or self._full(last)
-            batch = _PendingBatch(packed) if last is None or new else last
+            new = (
+                last is None
+                or last.packed != packed
+                or last.partition != record.partition
+                or self._full(last)
+            )
+            batch = _PendingBatch(packed, record.partition) if last is None or new else last
             self.bytes += batch.body.add(record)
             batch.deliveries.append(delivery)
             if new:
@@ -138,15 +151,31 @@ class AsyncProducer:
         key: str | bytes | None = None,
         node: str | None = None,
         meta: Any = None,
-        headers: Headers = (),
+        headers: HeadersInput = (),
         timestamp_ms: int | None = None,
+        partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Buffer a record, and wait while the buffer is full. The future gives its offset; awaiting it is optional."""
-        if tracing.enabled():
-            headers = (*headers, *self.context())
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        await self.put(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery)
+        await self.put(self.record(value, key, node, meta, headers, timestamp_ms, partition), delivery)
         return delivery
+
+    def record(
+        self,
+        value: Any,
+        key: str | bytes | None,
+        node: str | None,
+        meta: Any,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> NewRecord:
+        """A record for this producer. A partition of its own wins over that of the producer."""
+        pairs = header_pairs(headers) if headers else ()
+        if tracing.enabled():
+            pairs = (*pairs, *self.context())
+        chosen = self._options.partition if partition is None else partition
+        return NewRecord(value, key, node, meta, pairs, timestamp_ms, chosen)
 
     def context(self) -> Headers:
         """Headers that add a record to the caller's trace."""
@@ -252,7 +281,7 @@ class AsyncProducer:
             written = await batch.body.send(
                 self._transport,
                 self._topic,
-                self._options.partition,
+                batch.partition,
                 batch.key,
                 create=self._options.create,
                 timeout_s=max(left_s, min(whole_s, _LEAST_DELIVERY_S)),
@@ -264,9 +293,15 @@ class AsyncProducer:
                 _fail(delivery, error)
             return
         self._outage = None
+        partition = batch.partition or 0 if written.partition is None else written.partition
         for row, delivery in enumerate(batch.deliveries):
-            if not delivery.done():
-                delivery.set_result(RecordMetadata(written.topic, written.first_seq + row))
+            if delivery.done():
+                continue
+            if written.partitions is not None and written.seqs is not None:
+                placed = RecordMetadata(written.topic, written.seqs[row], written.partitions[row])
+            else:
+                placed = RecordMetadata(written.topic, written.first_seq + row, partition)
+            delivery.set_result(placed)
 
 
 def _fail(delivery: Delivery, error: Exception) -> None:
@@ -306,19 +341,19 @@ class Producer:
         key: str | bytes | None = None,
         node: str | None = None,
         meta: Any = None,
-        headers: Headers = (),
+        headers: HeadersInput = (),
         timestamp_ms: int | None = None,
+        partition: int | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Buffer a record, and wait while the buffer is full. The future gives its offset; reading it is optional."""
         if self._closed:
             raise Closed("this producer is closed: create another one")
-        if tracing.enabled():
-            headers = (*headers, *self._producer.context())
+        record = self._producer.record(value, key, node, meta, headers, timestamp_ms, partition)
         gathering = self._producer.gathering
         if not gathering.roomy:
             self._thread.call(self._producer.room())
         delivery: concurrent.futures.Future[RecordMetadata] = concurrent.futures.Future()
-        if gathering.add(NewRecord(value, key, node, meta, headers, timestamp_ms), delivery):
+        if gathering.add(record, delivery):
             self._thread.call_soon(self._producer.wake)
         return delivery
 

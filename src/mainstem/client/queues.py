@@ -63,15 +63,16 @@ class QueueCalls(Calls):
         *,
         node: str,
         delay_ms: int = 0,
+        error: str | None = None,
         lease_ids: Sequence[str] | None = None,
         partition: int = 0,
     ) -> NackResult:
-        """Return jobs to the queue. They can be claimed again after `delay_ms`.
+        """Return jobs to the queue. They can be claimed again after `delay_ms`. `error` becomes part of dead letters.
 
         Example:
             client.nack("emails", [job.seq], node="worker-1", delay_ms=5_000)
         """
-        body = NackBody(node, list(seqs), _listed(lease_ids), delay_ms=delay_ms)
+        body = NackBody(node, list(seqs), _listed(lease_ids), delay_ms=delay_ms, error=error)
         return await self._transport.call(
             routes.POST_NACK, queue, body=body, query=_partition_query(partition)
         )
@@ -105,11 +106,15 @@ class QueueCalls(Calls):
         lease_ms: int | None = None,
         auto_extend: bool = True,
         retry_delay_ms: int = 0,
+        retry_backoff: float = 2.0,
+        retry_delay_max_ms: int = 600_000,
         partition: int = 0,
     ) -> AsyncWorker:
         """A worker that receives jobs as they arrive, at most `concurrency` unsettled at a time.
 
-        It extends the lease of a job until the job is settled. Iterate over it, or decorate a function.
+        It extends the lease of a job until the job is settled. A job that fails is delivered again after
+        `retry_delay_ms`, and each time it fails again after `retry_backoff` times as long, up to `retry_delay_max_ms`.
+        Iterate over it, or decorate a function.
 
         Example:
             with client.worker("emails") as worker:
@@ -127,6 +132,8 @@ class QueueCalls(Calls):
             lease_ms,
             auto_extend,
             retry_delay_ms,
+            retry_backoff,
+            retry_delay_max_ms,
             partition,
         )
         return AsyncWorker(self._transport, queue, options)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +16,17 @@ from mainstem import limits, tracing
 from mainstem.api import routes
 from mainstem.api.records import DeleteBody, DeleteResult, DiffBody, WriteResult
 from mainstem.client.batches import BatchPage, page_of
+from mainstem.client.merging import MergedRead, PartitionPage
 from mainstem.client.producer import AsyncProducer, ProducerOptions
-from mainstem.client.request_bodies import BatchBody, Headers, JsonBody, NewRecord, Node
-from mainstem.client.responses import ConsumerRecord, Gap, OnGap, RecordPage, gap_of
+from mainstem.client.request_bodies import (
+    BatchBody,
+    HeadersInput,
+    JsonBody,
+    NewRecord,
+    Node,
+    header_pairs,
+)
+from mainstem.client.responses import AnyPage, ConsumerRecord, Gap, OnGap, RecordPage, gap_of
 from mainstem.client.transport import Calls, decoded
 from mainstem.client.watch import Beginning, Event, watch
 from mainstem.errors import InvalidBatch, InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
@@ -27,6 +36,8 @@ if TYPE_CHECKING:
 
 _WAIT_MS = 20_000  # of one long poll
 _ARROW_BYTES = 8 * limits.MIB
+
+Positions = int | Mapping[int, int]  # a sequence number, or one for each partition
 
 
 class RecordCalls(Calls):
@@ -40,21 +51,24 @@ class RecordCalls(Calls):
         key: str | bytes | None = None,
         node: str | None = None,
         meta: Any = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        partition: int = 0,
+        headers: HeadersInput = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
         """Append one record, and return once it is as durable as the topic requires.
 
-        Bytes are stored unchanged, anything else as JSON. A retry after a lost response uses the same idempotency key,
-        so the record is never appended twice.
+        Bytes are stored unchanged, None as a null (with a key: a tombstone), anything else as JSON. Of a topic with
+        several partitions, the key chooses the partition as it does for Kafka's clients, unless `partition` is given.
+        A retry after a lost response uses the same idempotency key, so the record is never appended twice.
 
         Example:
             written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
             print(written.first_seq)
+            client.produce("orders", b"raw", headers={"source": "web"})
         """
-        record = NewRecord(value, key, node, meta, headers)
+        record = NewRecord(value, key, node, meta, header_pairs(headers), timestamp_ms)
         return await self._write(topic, [record], partition, idempotency_key, create)
 
     async def produce_many(
@@ -64,19 +78,22 @@ class RecordCalls(Calls):
         *,
         keys: Sequence[str | bytes | None] | None = None,
         node: str | None = None,
-        partition: int = 0,
+        headers: HeadersInput = (),
+        partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
-        """Append all values in order, or none.
+        """Append all values in order, or none; if their keys are of several partitions, all or none of each.
 
         Example:
             client.produce_many("orders", [{"id": 1}, {"id": 2}])
         """
         if keys is not None and len(keys) != len(values):
             raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one key per value")
+        pairs = header_pairs(headers)
         records = [
-            NewRecord(value, None if keys is None else keys[row], node) for row, value in enumerate(values)
+            NewRecord(value, None if keys is None else keys[row], node, headers=pairs)
+            for row, value in enumerate(values)
         ]
         return await self._write(topic, records, partition, idempotency_key, create)
 
@@ -86,9 +103,9 @@ class RecordCalls(Calls):
         values: Sequence[bytes | None],
         *,
         keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[HeadersInput] | None = None,
         timestamps_ms: Sequence[int | None] | None = None,
-        partition: int = 0,
+        partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
     ) -> WriteResult:
@@ -104,7 +121,7 @@ class RecordCalls(Calls):
                 NewRecord(
                     value,
                     None if keys is None else keys[row],
-                    headers=context if headers is None else (*headers[row], *context),
+                    headers=context if headers is None else (*header_pairs(headers[row]), *context),
                     timestamp_ms=None if timestamps_ms is None else timestamps_ms[row],
                 )
             )
@@ -118,7 +135,7 @@ class RecordCalls(Calls):
         self,
         topic: str,
         records: Sequence[NewRecord],
-        partition: int,
+        partition: int | None,
         key: str | None,
         create: bool | None,
     ) -> WriteResult:
@@ -134,7 +151,7 @@ class RecordCalls(Calls):
         self,
         topic: str,
         records: Sequence[NewRecord],
-        partition: int,
+        partition: int | None,
         key: str | None,
         create: bool | None,
     ) -> WriteResult:
@@ -150,7 +167,7 @@ class RecordCalls(Calls):
         self,
         topic: str,
         *,
-        partition: int = 0,
+        partition: int | None = None,
         linger_ms: float = 5.0,
         batch_records: int = 1_000,
         batch_bytes: int = 512 * limits.KIB,
@@ -186,16 +203,22 @@ class RecordCalls(Calls):
         node: Node = None,
         wait_ms: int = 0,
     ) -> RecordPage:
-        """One page of records after `from_seq`; waits up to `wait_ms` if there are none.
+        """One page of one partition: the records after `from_seq`. Waits up to `wait_ms` if there are none.
 
         Example:
             page = client.page("orders", from_seq=0)
             page = client.page("orders", from_seq=page.next_from_seq)
         """
         body = DiffBody(
-            from_seq, limit, node, include_tags=True, wait_ms=wait_ms, include_trace=tracing.enabled()
+            from_seq,
+            limit,
+            node,
+            include_tags=True,
+            wait_ms=wait_ms,
+            include_trace=tracing.enabled(),
+            include_headers=True,
         )
-        query = {"partition": partition or None}
+        query = {"partition": partition}
         answer = await self._transport.request(
             routes.POST_DIFF, topic, body=body, query=query, wait_s=wait_ms / 1000
         )
@@ -208,52 +231,115 @@ class RecordCalls(Calls):
         self,
         topic: str,
         *,
-        from_seq: int = 0,
+        from_seq: Positions = 0,
         follow: bool = False,
         on_gap: OnGap = "raise",
         limit: int = limits.DIFF_RECORDS_MAX,
-        partition: int = 0,
+        partition: int | None = None,
         node: Node = None,
     ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
         """Like `read`, a page at a time."""
         check_policy(on_gap)
+        if partition is not None and isinstance(from_seq, Mapping):
+            from_seq = from_seq.get(partition, 0)
+        positions: Positions = from_seq
+        wait_ms = 0 if partition is None else _WAIT_MS
         while True:
-            page = await self.page(
-                topic,
-                from_seq=from_seq,
-                limit=limit,
-                partition=partition,
-                node=node,
-                wait_ms=_WAIT_MS if follow else 0,
-            )
+            query = partition if isinstance(positions, int) else None
+            page = await self._any_page(topic, positions, limit, query, node, wait_ms if follow else 0)
+            if page.next is not None:
+                break
+            if partition is None:
+                wait_ms = _WAIT_MS  # it has one partition
             items: list[ConsumerRecord | Gap] = []
             if page.tombstone is not None:
-                items += handle_gap(gap_of(topic, page.tombstone), on_gap)
+                items += handle_gap(gap_of(topic, page.tombstone, partition or 0), on_gap)
             items += page.records
             if items:
                 yield items
             if page.caught_up and not follow:
                 return
-            from_seq = page.next_from_seq
+            positions = page.next_from_seq
+        first = {int(number): _partition_page(topic, page, number, on_gap) for number in page.next}
+
+        async def fetch(number: int, seq: int) -> PartitionPage:
+            one = await self.page(topic, from_seq=seq, limit=limit, partition=number, node=node)
+            gaps = [] if one.tombstone is None else handle_gap(gap_of(topic, one.tombstone, number), on_gap)
+            return PartitionPage([*gaps, *one.records], one.next_from_seq, one.caught_up)
+
+        merged = MergedRead(first, fetch)
+        async with aclosing(merged.read()) as lists:
+            async for items in lists:
+                yield items
+        if not follow:
+            return
+        everywhere: Mapping[int, int] = merged.positions
+        while True:
+            page = await self._any_page(topic, everywhere, limit, None, node, _WAIT_MS)
+            items = [
+                item
+                for number in page.next or {}
+                for item in _partition_page(topic, page, number, on_gap).items
+            ]
+            items.sort(key=lambda item: 0 if isinstance(item, Gap) else item.timestamp_ms)
+            if items:
+                yield items
+            everywhere = {int(number): seq for number, seq in (page.next or {}).items()}
+
+    async def _any_page(
+        self,
+        topic: str,
+        positions: Positions,
+        limit: int,
+        partition: int | None,
+        node: Node,
+        wait_ms: int,
+    ) -> AnyPage:
+        """A page of one partition, or of all."""
+        several = isinstance(positions, Mapping)
+        body = DiffBody(
+            positions.get(0, 0) if isinstance(positions, Mapping) else positions,
+            limit,
+            node,
+            include_tags=True,
+            wait_ms=wait_ms,
+            include_trace=tracing.enabled(),
+            include_headers=True,
+            from_={str(number): seq for number, seq in positions.items()}
+            if isinstance(positions, Mapping)
+            else None,
+        )
+        query = {"partition": None if several else partition}
+        answer = await self._transport.request(
+            routes.POST_DIFF, topic, body=body, query=query, wait_s=wait_ms / 1000
+        )
+        page = decoded(answer.body, AnyPage)
+        for record in page.records:
+            record.topic = topic
+            if partition is not None:
+                record.partition = partition
+        return page
 
     async def read(
         self,
         topic: str,
         *,
-        from_seq: int = 0,
+        from_seq: Positions = 0,
         follow: bool = False,
         on_gap: OnGap = "raise",
-        partition: int = 0,
+        partition: int | None = None,
         node: Node = None,
     ) -> AsyncGenerator[ConsumerRecord | Gap]:
         """The records after `from_seq` up to the end; with `follow`, also new records, without end.
 
-        `on_gap` decides what happens at records that retention, a crash or damage removed: "raise" raises RecordsLost,
-        "yield" yields a Gap instead of them, "skip" skips them silently.
+        Of a topic with several partitions it reads all, merged by time, unless `partition` is given; `from_seq` is
+        then 0 or a map of partitions to sequence numbers. `on_gap` decides what happens at records that retention, a
+        crash or damage removed: "raise" raises RecordsLost, "yield" yields a Gap instead of them, "skip" skips them
+        silently.
 
         Example:
             for record in client.read("orders", from_seq=0):
-                print(record.seq, record.key, record.value)
+                print(record.partition, record.seq, record.key, record.value, record.headers)
         """
         pages = self.pages(
             topic, from_seq=from_seq, follow=follow, on_gap=on_gap, partition=partition, node=node
@@ -291,7 +377,8 @@ class RecordCalls(Calls):
     ) -> AsyncGenerator[Event]:
         """The events of some topics as they happen: Record, Gap, CaughtUp and TopicDeleted.
 
-        Each topic begins after a sequence number, or at its "tail". The client reconnects after a lost connection
+        Each topic begins after a sequence number, or at its "tail"; one with several partitions is watched in all, from
+        0, its tail, or a map of partitions to sequence numbers. The client reconnects after a lost connection
         without missing or repeating events. The iterator ends when all topics are deleted.
 
         Example:
@@ -343,27 +430,77 @@ class RecordCalls(Calls):
         return position.end if position.offset is None else position.offset
 
     async def read_arrow(
-        self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        limit: int | None = None,
+        partition: int | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
     ) -> pa.Table:
         """Records as an Arrow table: offset, timestamp, key, value, headers. At most `limit`, else to the end.
 
-        Without `from_seq` it begins at the oldest record. Raises RecordsLost, OffsetOutOfRange.
+        Of a topic with several partitions it reads all, by time, with a column `partition`, unless `partition` is
+        given. `since` and `until` (which is excluded) are times: aware datetimes, or milliseconds since 1970. Without
+        `from_seq` it begins at the oldest record. Raises RecordsLost, OffsetOutOfRange.
 
         Example:
             frame = client.read_arrow("orders", limit=100_000).to_pandas()
         """
         import pyarrow as pa
 
+        begins = await self._begins(topic, partition, milliseconds(since))
+        if from_seq and len(begins) > 1:
+            raise InvalidInput(f"topic {topic!r} has {len(begins)} partitions: give partition with from_seq")
+        tables = [
+            await self._arrow(topic, number, max(from_seq, offset), bool(from_seq), limit, since, until)
+            for number, offset in begins.items()
+        ]
+        if len(tables) == 1:
+            return tables[0]
+        numbered = [
+            table.append_column("partition", pa.array([number] * table.num_rows, pa.int32()))
+            for number, table in zip(begins, tables, strict=True)
+        ]
+        merged = pa.concat_tables(numbered).sort_by(
+            [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+        )
+        return merged if limit is None else merged.slice(0, limit)
+
+    async def _begins(self, topic: str, partition: int | None, since_ms: int | None) -> dict[int, int]:
+        """Where to begin in each partition; 0 stands for the oldest record."""
+        if partition is not None and since_ms is None:
+            return {partition: 0}
+        query = {"partition": partition, "at": "earliest" if since_ms is None else max(0, since_ms)}
+        found = await self._transport.call(routes.GET_OFFSETS, topic, query=query)
+        return {
+            one.partition: 0 if since_ms is None else one.end if one.offset is None else one.offset
+            for one in found.partitions
+        }
+
+    async def _arrow(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        exact: bool,
+        limit: int | None,
+        since: datetime | int | None,
+        until: datetime | int | None,
+    ) -> pa.Table:
+        """One partition. `exact`: the offset must exist."""
+        import pyarrow as pa
+
         from mainstem.records.arrow import record_schema
 
         tables: list[pa.Table] = []
         left = limit
-        offset = from_seq
         while left is None or left > 0:
             try:
                 page = await self.batches(topic, offset=offset, partition=partition, max_bytes=_ARROW_BYTES)
             except OffsetOutOfRange as gone:
-                if from_seq or offset >= gone.start:
+                if exact or offset >= gone.start:
                     raise
                 offset = gone.start
                 continue
@@ -372,6 +509,8 @@ class RecordCalls(Calls):
             except (InvalidBatch, TooLarge):
                 page = await asyncio.to_thread(page.decodable)
                 whole = await asyncio.to_thread(page.table)
+            if since is not None or until is not None:
+                whole = _between(whole, milliseconds(since), milliseconds(until))
             table = whole if left is None else whole.slice(0, left)
             if table.num_rows:
                 tables.append(table)
@@ -382,27 +521,61 @@ class RecordCalls(Calls):
             offset = page.next_offset
         return pa.concat_tables(tables) if tables else record_schema().empty_table()
 
+    async def read_pandas(
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        limit: int | None = None,
+        partition: int | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
+    ) -> Any:
+        """Like `read_arrow`, as a pandas frame. Pandas must be installed.
+
+        Example:
+            frame = client.read_pandas("orders", since=datetime(2026, 1, 1, tzinfo=UTC))
+        """
+        _installed("pandas")
+        table = await self.read_arrow(
+            topic, from_seq=from_seq, limit=limit, partition=partition, since=since, until=until
+        )
+        return table.to_pandas()
+
     async def read_polars(
-        self, topic: str, *, from_seq: int = 0, limit: int | None = None, partition: int = 0
+        self,
+        topic: str,
+        *,
+        from_seq: int = 0,
+        limit: int | None = None,
+        partition: int | None = None,
+        since: datetime | int | None = None,
+        until: datetime | int | None = None,
     ) -> Any:
         """Like `read_arrow`, as a Polars frame. Polars must be installed.
 
         Example:
             frame = client.read_polars("orders")
         """
-        try:
-            polars = import_module("polars")
-        except ImportError:
-            raise InvalidInput("polars is not installed: pip install polars, or use read_arrow") from None
-        table = await self.read_arrow(topic, from_seq=from_seq, limit=limit, partition=partition)
+        polars = _installed("polars")
+        table = await self.read_arrow(
+            topic, from_seq=from_seq, limit=limit, partition=partition, since=since, until=until
+        )
         return polars.from_arrow(table)
 
     # Deleting
 
     async def delete_records(
-        self, topic: str, *, before_seq: int | None = None, match: str | None = None, partition: int = 0
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | None = None,
+        partition: int | None = None,
     ) -> DeleteResult:
         """Delete the records below a sequence number, or whose key matches (`"user-7"`, `"user-*"`), or both.
+
+        It covers all partitions unless `partition` is given, which `before_seq` needs if there are several.
 
         Example:
             client.delete_records("orders", match="customer-7")
@@ -411,8 +584,48 @@ class RecordCalls(Calls):
             routes.POST_DELETE,
             topic,
             body=DeleteBody(before_seq, match),
-            query={"partition": partition or None},
+            query={"partition": partition},
         )
+
+
+def milliseconds(time: datetime | int | None) -> int | None:
+    """Milliseconds since 1970. Raises InvalidInput for a datetime without a time zone."""
+    if not isinstance(time, datetime):
+        return time
+    if time.tzinfo is None:
+        raise InvalidInput(f"{time} has no time zone: use datetime(…, tzinfo=UTC)")
+    return round(time.timestamp() * 1000)
+
+
+def _installed(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InvalidInput(f"{name} is not installed: pip install {name}, or use read_arrow") from None
+
+
+def _between(table: pa.Table, since_ms: int | None, until_ms: int | None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = table["timestamp"].cast(pa.int64())
+    if since_ms is not None:
+        kept = pc.greater_equal(times, since_ms)
+        table, times = table.filter(kept), times.filter(kept)
+    if until_ms is not None:
+        table = table.filter(pc.less(times, until_ms))
+    return table
+
+
+def _partition_page(topic: str, page: AnyPage, name: str, on_gap: OnGap) -> PartitionPage:
+    """One partition of a page of several. Raises RecordsLost."""
+    number, gaps = int(name), list[ConsumerRecord | Gap]()
+    for tombstone in page.tombstones:
+        if tombstone.partition == number:
+            gaps += handle_gap(gap_of(topic, tombstone, number), on_gap)
+    seq = (page.next or {})[name]
+    records = [record for record in page.records if record.partition == number]
+    return PartitionPage([*gaps, *records], seq, seq >= (page.head or {})[name])
 
 
 def check_policy(on_gap: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from mainstem.client.transport import BATCHES, Transport, decoded
 from mainstem.errors import InvalidInput, TooLarge
 
 Headers = Sequence[tuple[str, bytes | None]]
+HeadersInput = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 Node = str | list[str] | None
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -30,16 +31,31 @@ class NewRecord(msgspec.Struct):
     meta: Any = None
     headers: Headers = ()
     timestamp_ms: int | None = None
+    partition: int | None = None  # None: that of its key
 
     @property
     def needs_batch(self) -> bool:
         """Whether JSON cannot represent it."""
         return (
-            isinstance(self.value, _BYTES)
+            self.value is None  # a null, not the text "null"
+            or isinstance(self.value, _BYTES)
             or isinstance(self.key, bytes)
             or bool(self.headers)
             or self.timestamp_ms is not None
         )
+
+
+def header_pairs(headers: HeadersInput) -> Headers:
+    """Names and contents of headers; text is encoded as UTF-8. Raises InvalidInput."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    found: list[tuple[str, bytes | None]] = []
+    for name, content in pairs:
+        if not isinstance(name, str) or not (content is None or isinstance(content, str | bytes)):
+            raise InvalidInput(
+                f"a header has a name of text, and text, bytes or None, not {name!r}: {content!r}"
+            )
+        found.append((name, content.encode() if isinstance(content, str) else content))
+    return found
 
 
 class _JsonRecord(msgspec.Struct, omit_defaults=True):
@@ -63,7 +79,7 @@ class JsonBody:
         """Returns its size in bytes. Raises InvalidInput, TooLarge."""
         if not (record.key is None or isinstance(record.key, str)):
             raise InvalidInput(f"a key is text or bytes, not {type(record.key).__name__}")
-        part = _json(_JsonRecord(record.value, record.key, record.node, record.meta))
+        part = json_bytes(_JsonRecord(record.value, record.key, record.node, record.meta))
         if len(part) > limits.HTTP_RECORD_BYTES_MAX:
             raise TooLarge(
                 f"a record has at most {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
@@ -81,24 +97,24 @@ class JsonBody:
         self,
         transport: Transport,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: str,
         *,
         create: bool | None = None,
         timeout_s: float | None = None,
     ) -> WriteResult:
         """Send exactly once: the idempotency key lets the server recognise retries."""
-        options = b"" if create is None else b',"create":' + _json(create)
+        options = b"" if create is None else b',"create":' + json_bytes(create)
         body = b'{"records":[%b],"idempotency_key":%b%b}' % (
             b",".join(self._parts),
-            _json(key),
+            json_bytes(key),
             options,
         )
         answer = await transport.send(
             "POST",
             POST_RECORDS.url(topic),
             body,
-            query={"partition": partition or None, "return_seqs": False},
+            query={"partition": partition, "return_seqs": False},
             timeout_s=timeout_s,
         )
         return decoded(answer.body, WriteResult)
@@ -122,7 +138,7 @@ class BatchBody:
         if record.node is not None:
             headers.append(("node", record.node.encode()))
         if record.meta is not None:
-            headers.append(("meta", _json(record.meta)))
+            headers.append(("meta", json_bytes(record.meta)))
         size = 32 + len(value or b"") + len(key or b"")
         size += sum(16 + len(name) * 4 + len(content or b"") for name, content in headers)
         self._records.append((value, key, headers, record.timestamp_ms))
@@ -134,7 +150,7 @@ class BatchBody:
         self,
         transport: Transport,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: str,
         *,
         create: bool | None = None,
@@ -145,7 +161,7 @@ class BatchBody:
             "POST",
             POST_RAW.url(topic),
             self._batch(),
-            query={"partition": partition or None, "create": create},
+            query={"partition": partition, "create": create},
             headers={"idempotency-key": key},
             content_type=BATCHES,
             timeout_s=timeout_s,
@@ -170,10 +186,11 @@ class BatchBody:
 def _bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return bytes(value) if isinstance(value, _BYTES) else _json(value)
+    return bytes(value) if isinstance(value, _BYTES) else json_bytes(value)
 
 
-def _json(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
+    """Raises InvalidInput."""
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as wrong:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, field
 
 from mainstem.api.queues import ClaimResponse, JobDelivery
-from mainstem.api.records import DiffResult, FetchedRecord, GapEvent, ReadGap, RecordsEvent
+from mainstem.api.records import DiffResult, FetchedRecord, GapEvent, PartitionGap, ReadGap, RecordsEvent
 
 _NULL = Raw(b"null")
+_REPR_CHARS_MAX = 200
 
 OnGap = Literal["yield", "raise", "skip"]
 
@@ -21,8 +23,34 @@ class ConsumerRecord(FetchedRecord):
 
     data: Raw = _NULL
     meta_json: Raw = field(name="meta", default=_NULL)
+    partition: int = field(name="$partition", default=0)
     topic: str = ""
-    partition: int = 0
+
+    def __repr__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > _REPR_CHARS_MAX:
+            shown = shown[:_REPR_CHARS_MAX] + "…"
+        parts = [f"{self.topic}[{self.partition}]@{self.offset}", f"key={self.key!r}", f"value={shown}"]
+        if self.header_pairs:
+            parts.append(f"headers={self.headers!r}")
+        return f"<Record {' '.join(parts)} {self.timestamp:%Y-%m-%dT%H:%M:%S.%f}Z>"
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was written, in UTC; `timestamp_ms` has the same as a number."""
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Its headers, in the order in which they were written."""
+        return [
+            (name, None if content is None else base64.b64decode(content))
+            for name, content in self.header_pairs
+        ]
+
+    def header(self, name: str) -> bytes | None:
+        """The content of the last header with this name; None if there is none."""
+        return dict(self.headers).get(name)
 
     @property
     def offset(self) -> int:
@@ -48,6 +76,18 @@ class RecordPage(DiffResult):
     """One page of a read. Send `next_from_seq` as the next `from_seq`."""
 
     records: list[ConsumerRecord]
+
+
+class AnyPage(msgspec.Struct):
+    """A page of a topic: with `next` if it has several partitions, else with `next_from_seq`."""
+
+    records: list[ConsumerRecord]
+    caught_up: bool
+    next_from_seq: int = 0
+    tombstone: ReadGap | None = None
+    next: dict[str, int] | None = None
+    head: dict[str, int] | None = None
+    tombstones: list[PartitionGap] = []
 
 
 class RecordsFrame(RecordsEvent):
@@ -88,10 +128,11 @@ class Gap(msgspec.Struct, frozen=True):
     reason: str
     earliest_seq: int
     head_seq: int
+    partition: int = 0
 
 
-def gap_of(topic: str, gap: ReadGap | GapEvent) -> Gap:
-    return Gap(topic, gap.gap_from, gap.gap_to, gap.reason, gap.earliest_seq, gap.head_seq)
+def gap_of(topic: str, gap: ReadGap | GapEvent, partition: int = 0) -> Gap:
+    return Gap(topic, gap.gap_from, gap.gap_to, gap.reason, gap.earliest_seq, gap.head_seq, partition)
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
@@ -99,6 +140,7 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
     topic: str
     seq: int
+    partition: int = 0
 
     @property
     def offset(self) -> int:

@@ -9,9 +9,11 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mainstem.client.asynchronous import AsyncClient
+from mainstem.client.consumer import Consumer
 from mainstem.client.loop import IteratorSteps, LoopThread
 from mainstem.client.producer import Producer
 from mainstem.client.sync_worker import Worker
+from mainstem.client.transactions import TransactionContext
 from mainstem.client.transport import TIMEOUT_S, Verify
 from mainstem.errors import Closed
 
@@ -116,6 +118,7 @@ class Client:
     batches = _waited(AsyncClient.batches)
     offset_at = _waited(AsyncClient.offset_at)
     read_arrow = _waited(AsyncClient.read_arrow)
+    read_pandas = _waited(AsyncClient.read_pandas)
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
     sql = _waited(AsyncClient.sql)
@@ -131,6 +134,8 @@ class Client:
     routers = _waited(AsyncClient.routers)
     delete_router = _waited(AsyncClient.delete_router)
 
+    consumer = _wrapped(AsyncClient.consumer, Consumer)
+    transaction = _wrapped(AsyncClient.transaction, TransactionContext)
     groups = _waited(AsyncClient.groups)
     group = _waited(AsyncClient.group)
     reset_group = _waited(AsyncClient.reset_group)

@@ -68,9 +68,9 @@ class Job:
         """Acknowledge the job, which deletes it. Raises LeaseLost if the lease expired."""
         self._thread.call(self._job.ack())
 
-    def nack(self, delay_ms: int = 0) -> None:
+    def nack(self, delay_ms: int = 0, *, error: str | None = None) -> None:
         """Return the job to the queue. Raises LeaseLost if the lease expired."""
-        self._thread.call(self._job.nack(delay_ms))
+        self._thread.call(self._job.nack(delay_ms, error=error))
 
     def extend(self, lease_ms: int) -> None:
         """Extend the lease to `lease_ms` from now. Raises LeaseLost if the lease expired."""

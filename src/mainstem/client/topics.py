@@ -90,13 +90,13 @@ class TopicCalls(Calls):
             )
         return found
 
-    async def topic(self, name: str, *, partition: int = 0, touch: bool = True) -> TopicDescription:
-        """A topic's state: record count, offsets and config. Raises TopicNotFound.
+    async def topic(self, name: str, *, partition: int | None = None, touch: bool = True) -> TopicDescription:
+        """A topic's state: record count, offsets and config; of all partitions, or of one. Raises TopicNotFound.
 
         Example:
             print(client.topic("orders").count)
         """
-        query = {"partition": partition or None, "touch": touch}
+        query = {"partition": partition, "touch": touch}
         return await self._transport.call(routes.GET_TOPIC, name, query=query)
 
     async def topic_settings(self, name: str) -> TopicSettings:

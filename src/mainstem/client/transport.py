@@ -35,6 +35,7 @@ BATCHES = OCTETS
 TIMEOUT_S = 30.0
 
 _RETRIED = (429, 502, 503, 504)
+_REDIRECT = 307
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _LEAST_ATTEMPT_S = 0.1
@@ -171,15 +172,16 @@ class Transport:
         served the request."""
         import httpx
 
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, self.timeout_s))
+        pool, sent = self._pool(), dict(headers)
         try:
-            got = await self._pool().request(
-                method,
-                path,
-                content=body,
-                params=_written(query),
-                headers=dict(headers),
-                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, self.timeout_s)),
+            got = await pool.request(
+                method, path, content=body, params=_written(query), headers=sent, timeout=timeout
             )
+            if got.status_code == _REDIRECT and "location" in got.headers:
+                # To the broker that coordinates a group. The location has the query already.
+                place = httpx.URL(got.headers["location"])
+                got = await pool.request(method, place, content=body, headers=sent, timeout=timeout)
         except httpx.HTTPError as wrong:
             return self._unreachable(wrong), 0.0, not isinstance(wrong, httpx.ConnectError)
         except httpx.InvalidURL as wrong:

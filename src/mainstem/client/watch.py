@@ -19,7 +19,8 @@ from mainstem.client.responses import ConsumerRecord, Gap, RecordsFrame, gap_of
 from mainstem.client.transport import Transport, decoded
 from mainstem.errors import InvalidInput, NotFound, TopicNotFound, Unavailable
 
-Beginning = int | Literal["tail"]
+# A sequence number; of a topic with several partitions 0, or partition → sequence number.
+Beginning = int | Literal["tail"] | Mapping[int, int]
 Event = ConsumerRecord | Gap | CaughtUp | TopicDeleted
 
 
@@ -52,6 +53,14 @@ async def watch(
             yield [TopicDeleted(name)]
 
 
+def _start(cursor: Beginning) -> StartPosition:
+    if cursor == "tail":
+        return StartPosition(tail=True)
+    if isinstance(cursor, Mapping):
+        return StartPosition(cursor.get(0, 0), from_={str(number): seq for number, seq in cursor.items()})
+    return StartPosition(cursor)
+
+
 class _WatchState:
     """One session and its progress. `cursors` holds the remaining topics."""
 
@@ -74,12 +83,10 @@ class _WatchState:
         gone: list[str] = []
         while self.cursors:
             body = WatchBody(
-                {
-                    name: StartPosition(tail=True) if cursor == "tail" else StartPosition(cursor)
-                    for name, cursor in self.cursors.items()
-                },
+                {name: _start(cursor) for name, cursor in self.cursors.items()},
                 self._node,
                 include_tags=True,
+                include_headers=True,
                 include_trace=tracing.enabled(),
             )
             try:
@@ -94,7 +101,12 @@ class _WatchState:
                 continue
             self._wid, self._begun = session.wid, True
             gone += [name for name in self.cursors if name not in session.topics and self._begun]
-            self.cursors = {name: place.from_seq for name, place in session.topics.items()}
+            self.cursors = {
+                name: place.from_seq
+                if place.partitions is None
+                else {int(number): one.from_seq for number, one in place.partitions.items()}
+                for name, place in session.topics.items()
+            }
             break
         return gone
 
@@ -114,17 +126,24 @@ class _WatchState:
         if self.cursors:
             raise Unavailable("the event stream ended")
 
+    def _move(self, topic: str, partition: int | None, cursor: int) -> None:
+        before = self.cursors.get(topic)
+        if isinstance(before, Mapping) and partition is not None:
+            self.cursors[topic] = {**before, partition: cursor}
+        else:
+            self.cursors[topic] = cursor
+
     def _items(self, event: sse.Event) -> list[Event]:
         if event.name == "record":
             frame = decoded(event.data, RecordsFrame)
-            self.cursors[frame.topic] = frame.to_seq
+            self._move(frame.topic, frame.partition, frame.to_seq)
             for record in frame.records:
                 record.topic = frame.topic
             return list(frame.records)
         if event.name == "tombstone":
             gap = decoded(event.data, GapEvent)
-            self.cursors[gap.topic] = gap.earliest_seq - 1
-            return [gap_of(gap.topic, gap)]
+            self._move(gap.topic, gap.partition, gap.earliest_seq - 1)
+            return [gap_of(gap.topic, gap, gap.partition or 0)]
         if event.name == "caught-up":
             return [decoded(event.data, CaughtUp)]
         if event.name == "topic-deleted":

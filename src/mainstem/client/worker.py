@@ -36,11 +36,24 @@ class WorkerOptions:
     lease_ms: int | None
     auto_extend: bool
     retry_delay_ms: int
+    retry_backoff: float
+    retry_delay_max_ms: int
     partition: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= limits.CLAIM_JOBS_MAX:
             raise InvalidInput(f"concurrency must be 1 to {limits.CLAIM_JOBS_MAX}, not {self.concurrency}")
+        if self.retry_backoff < 1:
+            raise InvalidInput(f"retry_backoff must be 1 or more, not {self.retry_backoff}")
+
+    def retry_after_ms(self, deliveries: int) -> int:
+        """How long a job that failed waits after this many deliveries."""
+        longest = max(self.retry_delay_max_ms, self.retry_delay_ms)
+        if self.retry_delay_ms <= 0:
+            return 0
+        # A power of floats overflows; the longest delay is reached long before.
+        doublings = min(deliveries - 1, 64)
+        return int(min(self.retry_delay_ms * self.retry_backoff**doublings, longest))
 
 
 class AsyncJob:
@@ -94,9 +107,9 @@ class AsyncJob:
         """Acknowledge the job, which deletes it. Raises LeaseLost if the lease expired."""
         await self._worker.ack(self.body)
 
-    async def nack(self, delay_ms: int = 0) -> None:
-        """Return the job to the queue. Raises LeaseLost if the lease expired."""
-        await self._worker.nack(self.body, delay_ms)
+    async def nack(self, delay_ms: int = 0, *, error: str | None = None) -> None:
+        """Return the job to the queue. A dead letter shows the `error`. Raises LeaseLost if the lease expired."""
+        await self._worker.nack(self.body, delay_ms, error)
 
     async def extend(self, lease_ms: int) -> None:
         """Extend the lease to `lease_ms` from now. Raises LeaseLost if the lease expired."""
@@ -115,7 +128,8 @@ class AsyncJob:
         if kind is None:
             await self.ack()
         else:
-            await self.nack(self._worker.options.retry_delay_ms)
+            delay_ms = self._worker.options.retry_after_ms(self.deliveries)
+            await self.nack(delay_ms, error=f"{kind.__name__}: {error}")
 
 
 Handler = Callable[[AsyncJob], Awaitable[object]]
@@ -183,10 +197,10 @@ class AsyncWorker:
         body = SettleBody(*self._jobs_named([job]))
         self._check_settled(job, *await self._send(routes.POST_ACK, body))
 
-    async def nack(self, job: JobBody, delay_ms: int) -> None:
+    async def nack(self, job: JobBody, delay_ms: int, error: str | None = None) -> None:
         """Raises LeaseLost."""
         self._let_go(job)
-        body = NackBody(*self._jobs_named([job]), delay_ms=delay_ms)
+        body = NackBody(*self._jobs_named([job]), delay_ms=delay_ms, error=error)
         self._check_settled(job, *await self._send(routes.POST_NACK, body))
 
     async def extend(self, jobs: list[JobBody], lease_ms: int) -> None:

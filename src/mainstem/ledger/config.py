@@ -48,8 +48,8 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     leases_durable: bool = False  # leases survive a restart
     validate_records: Literal["header", "full"] = "header"  # what an append checks of the batches
     min_cleanable_dirty_ratio: float = 0.5  # share of bytes never compacted at which compaction is due
-    segment_bytes: int = 2**30  # of a compacted topic: repacked once a partition has so many new bytes …
-    segment_ms: int = 604_800_000  # … or once the first of them are so old
+    segment_bytes: int = 2**30  # of a compacted topic: repacked when a partition has this many new bytes …
+    segment_ms: int = 604_800_000  # … or when the first of them is this old
     key_schema_validation: SchemaValidation = "none"  # what an append checks of keys, by the schema registry
     value_schema_validation: SchemaValidation = "none"  # and of values
     validates: bool = (

@@ -32,9 +32,11 @@ from mainstem.ledger.section import Buffer, Command, Section
 from mainstem.ledger.shares import Shares
 from mainstem.ledger.sinks import Sinks
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.subscriptions import Subscriptions
 from mainstem.ledger.tables import Tables
 from mainstem.ledger.tasks import Tasks
 from mainstem.ledger.tiers import Tiers
+from mainstem.ledger.topic_schemas import TopicSchemas
 from mainstem.ledger.topics import Topics
 from mainstem.ledger.transactions import Transactions
 
@@ -74,6 +76,8 @@ class Sections:
     api_keys: ApiKeys
     schemas: Schemas
     buckets: Buckets
+    subscriptions: Subscriptions
+    topic_schemas: TopicSchemas
 
 
 class Registry:

@@ -143,11 +143,14 @@ class Routers(Section[RoutersState]):
                 "delete it first",
                 topic=self._name(existing.dest),
                 reason="router_repoint_forbidden",
+                router=name,
+                existing_source=self._name(existing.source),
+                existing_dest=self._name(existing.dest),
             )
         if allow_cycle or (existing is not None and not existing.allow_cycle):
             return None
         path = self._path(dest, source) if source is not None and dest is not None else None
-        return RouterCycle([self._name(step) for step in (*path, path[0])]) if path else None
+        return RouterCycle([self._name(step) for step in (path[-1], *path)]) if path else None
 
     def _path(self, start: bytes, goal: bytes) -> list[bytes] | None:
         """Topics from `start` to `goal`, each copied from the one before it: a shortest path."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import compaction_kernels, json_kernels, kernels, writing_kernels
+from mainstem.records import compaction_kernels, json_kernels, kernels, pulsar_kernels, writing_kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +33,16 @@ _CALLED_BY_KERNELS = (
     writing_kernels.write_varint,
     writing_kernels.span_bytes,
     writing_kernels.write_span,
+    pulsar_kernels.read_unsigned,
+    pulsar_kernels.write_unsigned,
+    pulsar_kernels.unsigned_bytes,
+    pulsar_kernels.zigzag_size,
+    pulsar_kernels.copy_bytes,
+    pulsar_kernels.is_ascii,
+    pulsar_kernels.has_name,
+    pulsar_kernels.is_reserved,
+    pulsar_kernels.skip_field,
+    pulsar_kernels.read_record_header,
     json_kernels.utf8_length,
     json_kernels.skip_space,
     json_kernels.skip_hex,

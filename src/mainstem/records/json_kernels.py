@@ -5,7 +5,7 @@ no imports except types and the kernels that are called.
 
 A record is rendered without spaces, and without absent fields:
 
-    {"$seq":7,"$ts":1700000000000,"$node":"n","$tag":"t","data":<value>,"meta":<meta>}
+    {"$seq":7,"$partition":2,"$ts":1700000000000,"$node":"n","$tag":"t","data":<value>,"meta":<meta>}
 
 A value that is JSON is copied unchanged. Any other becomes `"data":null,"$raw":"<base64>"`.
 """
@@ -28,10 +28,11 @@ from mainstem.records.kernels import (
 
 Out = Any  # a writable buffer, indexable by byte
 
-RECORD_OVERHEAD_BYTES = 128  # maximum size of a record's JSON without its node, tag, value and meta
+RECORD_OVERHEAD_BYTES = 160  # maximum size of a record's JSON without its node, tag, value and meta
 STRING_GROWTH = 6  # a byte of a string becomes at most \u00XX
 
 _SEQ = tuple(b'{"$seq":')  # tuples, because compiled code cannot hold bytes constants
+_PARTITION = tuple(b',"$partition":')
 _TS = tuple(b',"$ts":')
 _NODE = tuple(b',"$node":')
 _TAG = tuple(b',"$tag":')
@@ -346,12 +347,14 @@ def render_records(
     with_tags: bool,
     with_meta: bool,
     with_data: bool,
+    partition: int,
     nesting: Out,
     out: Out,
 ) -> int:
     """Write the records in these rows of `index`, with commas between them. Returns the bytes written.
 
-    `reserved_headers` has four rows: position and length of node, position and length of meta."""
+    `reserved_headers` has four rows: position and length of node, position and length of meta.
+    A negative `partition` is not written."""
     to = 0
     for i in range(len(rows)):
         row = int(rows[i])
@@ -360,6 +363,9 @@ def render_records(
             to += 1
         to = put(out, to, _SEQ)
         to = put_number(out, to, int(index[OFFSET, row]) + 1)
+        if partition >= 0:
+            to = put(out, to, _PARTITION)
+            to = put_number(out, to, partition)
         to = put(out, to, _TS)
         to = put_number(out, to, int(index[TIMESTAMP, row]))
         if reserved_headers[1, row] >= 0:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from mainstem import limits
-from mainstem.api.lake import Column, ColumnType
+from mainstem.api.lake import Column
 from mainstem.errors import InvalidConfig, TableIncompatible
+from mainstem.tables.column_types import (
+    PRIMITIVES,
+    TYPES_TEXT,
+    DecimalType,
+    Primitive,
+    parsed_type,
+    type_text,
+    width,
+)
 from mainstem.values import did_you_mean
 
 # Above the ids of the raw columns, and above those of partition fields, which some engines list beside columns.
 FIRST_COLUMN_ID = 10_001
 
-_TYPES: tuple[str, ...] = get_args(ColumnType)
 _WIDER = {("int", "long"), ("float", "double")}  # the type promotions that Iceberg allows
-_JSON_SCHEMA_TYPES: dict[object, ColumnType] = {
+_JSON_SCHEMA_TYPES: dict[object, Primitive] = {
     "integer": "long",
     "number": "double",
     "string": "string",
     "boolean": "boolean",
 }
-_JSON_SCHEMA_FORMATS: dict[object, ColumnType] = {"date-time": "timestamp", "date": "date"}
+_JSON_SCHEMA_FORMATS: dict[object, Primitive] = {"date-time": "timestamp", "date": "date"}
 
 
 _columns = msgspec.json.Decoder(list[Column])
@@ -65,12 +73,16 @@ def _of_item(item: object) -> Column:
             f"column {item['name'][:64]!r} has an unknown key {sorted(map(str, unknown))[0][:64]!r}"
         )
     kind = item.get("type")
-    if kind not in _TYPES:
-        near = did_you_mean(kind, _TYPES) if isinstance(kind, str) else ""
+    try:
+        if not isinstance(kind, str):
+            raise ValueError("it is missing")
+        canonical = type_text(parsed_type(kind))
+    except ValueError as wrong:
+        near = did_you_mean(kind, PRIMITIVES) if isinstance(kind, str) else ""
         raise InvalidConfig(
-            f"the type of column {item['name'][:64]!r} must be one of {', '.join(_TYPES)}{near}"
-        )
-    return Column(0, item["name"], kind, _path(item["name"], item.get("path")))
+            f"the type of column {item['name'][:64]!r} must be one of {TYPES_TEXT}{near}: {wrong}"
+        ) from None
+    return Column(0, item["name"], canonical, _path(item["name"], item.get("path")))
 
 
 def _path(name: str, path: object) -> str:
@@ -100,7 +112,7 @@ def _of_json_schema(schema: dict[Any, Any]) -> list[Column]:
     ]
 
 
-def _json_schema_type(about: object) -> ColumnType:
+def _json_schema_type(about: object) -> Primitive:
     """A property without a single column type is stored as JSON text."""
     if not isinstance(about, dict):
         return "json"
@@ -154,16 +166,24 @@ def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]
             raise TableIncompatible(
                 f"column {column.name!r} has the path {column.path}, which cannot change to {again.path}"
             )
-        if again.type != column.type and (column.type, again.type) not in _WIDER:
+        if again.type != column.type and not _widens(column.type, again.type):
             raise TableIncompatible(
                 f"column {column.name!r} is a {column.type} and cannot become a {again.type}"
             )
         merged.append(msgspec.structs.replace(column, type=again.type))
-    next_id = max([FIRST_COLUMN_ID, *(column.id + 1 for column in present)])
+    next_id = max([FIRST_COLUMN_ID, *(column.id + width(parsed_type(column.type)) for column in present)])
     taken = {column.name.lower() for column in present}
     for column in new.values():
         if column.name.lower() in taken:
             raise TableIncompatible(f"column {column.name!r} differs from an existing one only in case")
         merged.append(msgspec.structs.replace(column, id=next_id))
-        next_id += 1
+        next_id += width(parsed_type(column.type))
     return merged
+
+
+def _widens(before: str, after: str) -> bool:
+    """Whether Iceberg allows to change a column's type so."""
+    old, new = parsed_type(before), parsed_type(after)
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return old.scale == new.scale and old.precision <= new.precision
+    return (before, after) in _WIDER

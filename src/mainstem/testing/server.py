@@ -65,7 +65,8 @@ class ServerProcess:
             "--ports-file",
             str(self.ports_file),
         ]
-        for door, port in zip(("--http", "--text", "--kafka", "--s3"), kept_ports(4), strict=True):
+        doors = ("--http", "--text", "--kafka", "--s3", "--pulsar")
+        for door, port in zip(doors, kept_ports(len(doors)), strict=True):
             arguments += [door, f"127.0.0.1:{port}"]  # reserved, so that a restarted server finds them free
         self.lines: list[dict[str, object]] = []  # parsed log lines
         self.stray_output = ""  # output that is not a log line

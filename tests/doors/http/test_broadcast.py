@@ -115,7 +115,9 @@ class Stage:
 
     def session(self, topic: str) -> str:
         context = self.door.context
-        return context.live.sessions.create(context.clients.everyone().id, {topic: 0}, WatchOptions()).wid
+        return context.live.sessions.create(
+            context.clients.everyone().id, {(topic, 0): 0}, WatchOptions()
+        ).wid
 
     async def watch(self, topic: str, wid: str = "", **headers: str) -> Client:
         reader, writer = await asyncio.open_connection(self._address.host, self._address.port, ssl=self._tls)

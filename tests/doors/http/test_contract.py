@@ -39,7 +39,6 @@ _ELSEWHERE = {
     routes.POST_PUBLISH,
     routes.GET_GROUP,
 }
-_SCHEMA_TEXTS = {routes.GET_SCHEMA_TEXT, routes.GET_VERSION_TEXT}  # whose body may be .proto text
 _VERSION = {
     "version-id": 1,
     "schema-id": 0,
@@ -48,6 +47,7 @@ _VERSION = {
     "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
     "default-namespace": ["n"],
 }
+_SCHEMA_TEXTS = {routes.GET_SCHEMA_TEXT, routes.GET_VERSION_TEXT}  # whose body may be .proto text
 _SCHEMA = {
     "type": "struct",
     "schema-id": 0,
@@ -119,6 +119,12 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
     await call(routes.PATCH_SETTINGS, "t", body={"settings": {"retention.ms": "1000000"}})
     await call(routes.POST_DELETE, "t", body={"before_seq": 2})
     await call(routes.COMMIT_OFFSETS, "g", body={"offsets": [{"topic": "t", "offset": 1}]})
+    joined = await call(routes.JOIN_GROUP, "members", body={"topics": ["t"]})
+    member = {"member_id": joined["member_id"], "epoch": joined["epoch"]}
+    await call(routes.HEARTBEAT_GROUP, "members", body={**member, "owned": [{"topic": "t", "partition": 0}]})
+    await call(routes.LEAVE_GROUP, "members", body={"member_id": joined["member_id"]})
+    writes = [{"topic": "t", "records": [{"data": 1, "tag": "k"}]}]
+    await call(routes.COMMIT_TRANSACTION, body={"transaction": "x", "key": "once", "writes": writes})
     await call(routes.LIST_GROUPS)
     await call(routes.GET_CONSUMERS, "t")
     await call(routes.RESET_GROUP, "g", body={"topic": "t", "to": "latest", "dry_run": True})

@@ -38,7 +38,7 @@ async def test_unknown_paths_and_wrong_methods(
 
 
 async def test_a_wrong_method_names_the_right_ones(api: Api) -> None:
-    assert (await api.client.patch("/v0/topics/t")).headers["allow"] == "DELETE, GET, POST, PUT"
+    assert (await api.client.patch("/v0/topics/t")).headers["allow"] == "DELETE, GET, HEAD, POST, PUT"
 
 
 @pytest.mark.parametrize("kind", [None, "", "text/plain", "text/json", "application/x-www-form-urlencoded"])
@@ -205,3 +205,49 @@ async def test_metrics_as_text_and_json(open_api: Callable[..., Any]) -> None:
             "mainstem_http_requests_total"
         ]
         assert (await api.client.get("/v0/metrics", headers={"authorization": "Bearer w"})).status_code == 403
+
+
+async def test_head_is_answered_where_get_is(api: Api) -> None:
+    await api.put("t")
+    for path in ("/v0/topics/t", "/v0/topics", "/v0/health", "/v0/metrics", "/v0/routers"):
+        asked = await api.client.get(path)
+        answer = await api.client.head(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, asked.headers["content-type"]), (
+            path
+        )
+    assert (await api.client.head("/v0/topics/none")).status_code == 404
+    refused = await api.client.head("/v0/topics/t/diff")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+
+
+async def test_fields_that_occur_twice_are_refused(api: Api) -> None:
+    await api.put("t")
+    for path, body in (
+        ("/v0/topics/t", '{"records":[{"data":1}],"records":[{"data":2}]}'),
+        ("/v0/topics/t", '{"records":[{"data":1,"data":2}]}'),
+        ("/v0/topics/t/diff", '{"from_seq":0,"from_seq":1}'),
+        ("/v0/topics/t/claim", '{"node":"a","node":"b"}'),
+    ):
+        answer = await api.client.post(path, content=body, headers=JSON)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request"), body
+    twice_inside = (
+        '{"records":[{"data":{"data":1,"data":2,"records":[],"tag":1},"tag":"t","node":"n"},{"data":1}]}'
+    )
+    answer = await api.client.post("/v0/topics/t", content=twice_inside, headers=JSON)
+    assert answer.status_code == 200
+
+
+async def test_numbers_beyond_64_bits_and_very_deep_data_are_refused(api: Api) -> None:
+    await api.put("t")
+    for seq, status in ((2**64 - 1, 200), (2**64, 400), (-1, 400)):
+        assert (await api.ask("POST", "/v0/topics/t/diff", {"from_seq": seq}))[0] == status, seq
+    for text, status in (
+        ("[" * 128 + "]" * 128, 200),
+        ("[" * 129 + "]" * 129, 400),
+        ('{"a":' * 129 + "1" + "}" * 129, 400),
+        ('"' + "[" * 500 + '"', 200),
+        ("[" + ",".join(["[]"] * 500) + "]", 200),
+    ):
+        body = '{"records":[{"data":' + text + "}]}"
+        answer = await api.client.post("/v0/topics/t", content=body, headers=JSON)
+        assert answer.status_code == status, text[:20]

@@ -137,14 +137,15 @@ async def test_source_and_dest_of_a_router_cannot_change(api: Api) -> None:
         status, name, detail = await refused(api, "r", **other)
         assert (status, name) == (409, "topic_exists_incompatible")
         assert detail["reason"] == "router_repoint_forbidden"
+        assert (detail["router"], detail["existing_source"], detail["existing_dest"]) == ("r", "a", "b")
 
 
 async def test_cycles_are_refused_unless_allowed(api: Api) -> None:
     await put(api, "r", "A", "B")
-    assert await refused(api, "s", source="B", dest="A") == (409, "router_cycle", {"cycle": ["A", "B", "A"]})
+    assert await refused(api, "s", source="B", dest="A") == (409, "router_cycle", {"cycle": ["B", "A", "B"]})
     await put(api, "s", "B", "C")
     status, name, detail = await refused(api, "t", source="C", dest="A")
-    assert (status, name, detail) == (409, "router_cycle", {"cycle": ["A", "B", "C", "A"]})
+    assert (status, name, detail) == (409, "router_cycle", {"cycle": ["C", "A", "B", "C"]})
     await put(api, "t", "C", "A", allow_cycle=True)
     await put(api, "r", "A", "B")  # unchanged: that is not a cycle
     assert (await refused(api, "t", source="C", dest="A"))[1] == "router_cycle"

@@ -302,8 +302,8 @@ async def test_a_setting_is_shown_with_type_source_synonyms_and_documentation(
         ("fsync", 5),
     ]
     assert rows["cleanup.policy"].config_type == 7
-    assert "Compaction runs with the maintenance of the lake" in rows["cleanup.policy"].documentation
-    assert "without effect" in rows["segment.bytes"].documentation
+    assert "compact keeps the newest record of each key" in rows["cleanup.policy"].documentation
+    assert "without effect" in rows["segment.index.bytes"].documentation
     assert rows["preallocate"].config_type == 1
 
 

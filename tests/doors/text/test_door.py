@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
+import time
 
 import pytest
 
@@ -206,3 +209,20 @@ async def test_a_bug_is_answered_and_logged_and_the_connection_stays_open(
         assert await wire.answers(2) == ["ERR internal error"] * 2
     assert "request failed" in caplog.text
     assert await wire.ask("GET t") == "EMPTY"
+
+
+async def test_length_and_body_in_two_writes_are_not_held_up(stage: Stage) -> None:
+    """Without TCP_NODELAY, the second write waits for the first to be acknowledged: 40 ms, if the server lets it."""
+    async with stage.open() as text:
+
+        def ask(count: int) -> float:
+            with socket.create_connection((text.address.host, text.address.port), timeout=30) as client:
+                begun = time.monotonic()
+                for _ in range(count):
+                    client.sendall(struct.pack("<I", len(b"REGISTER t")))
+                    client.sendall(b"REGISTER t")
+                    (length,) = struct.unpack("<I", client.recv(4, socket.MSG_WAITALL))
+                    assert client.recv(length, socket.MSG_WAITALL) == b"OK"
+                return time.monotonic() - begun
+
+        assert await asyncio.to_thread(ask, 60) < 60 * 0.04 * 0.6

@@ -316,7 +316,7 @@ async def test_the_open_object_ends_for_old_records_only(machine: Machine) -> No
 
 
 async def test_a_full_index_of_keys_compacts_in_several_steps(topic: CompactedTopic) -> None:
-    repacker(topic.broker).compactor._key_index_bytes = 400  # sixteen slots
+    repacker(topic.broker).compactor.key_index_bytes = 400  # sixteen slots
     for number in range(90):
         await topic.append([(b"k%d" % (number % 30), b"%d" % number)])
     await topic.compact()

@@ -28,7 +28,7 @@ from mainstem.metrics import Metric, one
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
-Door = Literal["kafka", "http", "text", "s3"]
+Door = Literal["kafka", "http", "text", "s3", "pulsar"]
 Outcome = Literal["done", "denied", "failed"]
 
 _log = events.named("audit")

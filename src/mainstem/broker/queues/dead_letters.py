@@ -13,6 +13,7 @@ import msgspec
 
 from mainstem.broker.append import AppendRequest, promise, sized
 from mainstem.broker.namespaces import split, within
+from mainstem.broker.queues.job_errors import JobErrors
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import MainstemError, Rejected
@@ -34,11 +35,14 @@ _ORIGINAL_META = "_topics_original_meta"  # the field for a meta that is not an 
 
 
 class DeadLetters:
-    def __init__(self, log: Log, clock: Clock, reader: JobReader, topics: TopicService) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, reader: JobReader, topics: TopicService, errors: JobErrors
+    ) -> None:
         self._log = log
         self._clock = clock
         self._reader = reader
         self._topics = topics
+        self._errors = errors
         self._moving: dict[int, asyncio.Lock] = {}  # by stream, so that every job is copied once
 
     async def move(self, topic: Topic, stream: int) -> None:
@@ -94,7 +98,10 @@ class DeadLetters:
         batch = build_batch(
             [record.value for record, _ in jobs],
             keys=[record.key for record, _ in jobs],
-            headers=[_stamped(topic.name, record, deliveries) for record, deliveries in jobs],
+            headers=[
+                _stamped(topic.name, record, deliveries, self._errors.get(stream, record.offset))
+                for record, deliveries in jobs
+            ],
             timestamps_ms=now_ms,
         )
         facts = SliceFacts(len(jobs), 1, now_ms, -1, -1, -1, False, False)
@@ -111,9 +118,11 @@ class DeadLetters:
         else:
             noting = NoteCopies(stream, offsets, destination, once=True)
             await self._log.append_then(request, noting)
+        for offset in offsets:
+            self._errors.forget(stream, offset)
 
 
-def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
+def _stamped(name: str, record: StoredRecord, deliveries: int, error: str | None) -> Headers:
     """The record's headers, with its origin in its meta."""
     meta: dict[str, object] = {}
     for header, content in record.headers:
@@ -123,6 +132,8 @@ def _stamped(name: str, record: StoredRecord, deliveries: int) -> Headers:
     meta["$dead_letter_from"] = split(name)[1]  # it is in the namespace of the dead letters
     meta["$dead_letter_deliveries"] = str(deliveries)
     meta["$dead_letter_src_seq"] = str(record.offset + 1)
+    if error is not None:
+        meta["$dead_letter_error"] = error
     others = tuple((header, content) for header, content in record.headers if header != META)
     return (*others, (META, msgspec.json.encode(meta)))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
 _ORIGIN = "$dead_letter_from"
-_STAMPS = (_ORIGIN, "$dead_letter_deliveries", "$dead_letter_src_seq")
+_STAMPS = (_ORIGIN, "$dead_letter_deliveries", "$dead_letter_src_seq", "$dead_letter_error")
 
 
 class Requeued(NamedTuple):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mainstem import limits
 from mainstem.broker.queues.dead_letters import DeadLetters
+from mainstem.broker.queues.job_errors import JobErrors
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.queues.signals import QueueSignal, QueueSignals
 from mainstem.broker.streams import StreamService, stream_of
@@ -102,7 +103,8 @@ class QueueService:
         self._random = random
         self._broker_id = log.broker
         self._reader = JobReader(streams)
-        self._dead_letters = DeadLetters(log, clock, self._reader, topics)
+        self._errors = JobErrors()
+        self._dead_letters = DeadLetters(log, clock, self._reader, topics, self._errors)
         self._wake_signals = QueueSignals(log, clock, self._expire)
         self._gathering: dict[int, list[_Claimer]] = {}  # by stream: claims to serve together
         self._servings: dict[asyncio.Task[None], list[_Claimer]] = {}
@@ -227,11 +229,17 @@ class QueueService:
         *,
         delay_ms: int = 0,
         partition: int = 0,
+        error: str | None = None,
     ) -> JobsChanged:
-        """Return jobs: they can be claimed again after the delay."""
+        """Return jobs: they can be claimed again after the delay. `error`: why they failed."""
         stream = self._settled_queue(name, partition, node, offsets, tokens)
         delay_ms = min(max(delay_ms, 0), limits.NACK_DELAY_MS_MAX)
-        return await self._settle(name, stream, Nack(stream, node, tuple(offsets), tuple(tokens), delay_ms))
+        command = Nack(stream, node, tuple(offsets), tuple(tokens), delay_ms)
+        returned = await self._settle(name, stream, command)
+        if error:
+            for offset in returned.offsets:
+                self._errors.note(stream, offset, error)
+        return returned
 
     async def extend(
         self,

@@ -15,6 +15,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 
 _FIRST_SEGMENT = 1
+_LEADS = "text"  # the name under which the brokers choose a leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,10 @@ class SegmentLeader:
     address: str
     segment_entries: int
 
-    @property
-    def leaders(self) -> Sequence[int]:
-        return (self.broker_id,)
+    def leaders(self, broker: Broker) -> Sequence[int]:
+        """The brokers that share the log, or this one."""
+        cluster = broker.cluster
+        return sorted(one.broker for one in cluster.members()) if cluster.shared else (self.broker_id,)
 
 
 class TopicState(msgspec.Struct):
@@ -45,15 +47,14 @@ def topic_state(broker: Broker, node: SegmentLeader, topic: str) -> bytes:
     """Raises TopicNotFound."""
     partitions = broker.topic(topic).partitions
     entries = sum(broker.partition(topic, partition).end for partition in range(partitions))
-    return msgspec.json.encode(segments(entries, node))
+    return msgspec.json.encode(segments(entries, node, node.leaders(broker)))
 
 
-def segments(entries: int, node: SegmentLeader) -> TopicState:
-    """The segments of a topic that took this many entries; of very many, the newest."""
+def segments(entries: int, node: SegmentLeader, leaders: Sequence[int]) -> TopicState:
+    """The segments of a topic that took this many entries; of very many, the newest. The leaders take turns."""
     sealed = entries // node.segment_entries
     current = _FIRST_SEGMENT + sealed
     oldest = max(_FIRST_SEGMENT, current - limits.TEXT_STATE_SEGMENTS_MAX)
-    leaders = node.leaders
     listed = range(oldest, current + 1)
     by_segment = {str(segment): leaders[(segment - _FIRST_SEGMENT) % len(leaders)] for segment in listed}
     return TopicState(
@@ -66,16 +67,30 @@ def segments(entries: int, node: SegmentLeader) -> TopicState:
 
 
 def metrics(broker: Broker, node: SegmentLeader) -> bytes:
-    """A log of one broker: it leads, and it is all there is to replicate to."""
+    """The brokers of the log. Alone, this one leads; of several, the one that all of them choose."""
     last = broker.last_position
-    members = {str(node.broker_id): {"name": node.name, "addr": node.address}}
+    cluster = broker.cluster
+    if cluster.shared:
+        id, leader = cluster.broker, cluster.broker_for(_LEADS)
+        members = {
+            one.broker: {"name": one.node, "addr": dict(one.addresses).get("text", "")}
+            for one in cluster.members()
+        }
+    else:
+        id = leader = node.broker_id
+        members = {id: {"name": node.name, "addr": node.address}}
     return msgspec.json.encode(
         {
-            "id": node.broker_id,
-            "state": "Leader",
-            "current_leader": node.broker_id,
+            "id": id,
+            "state": "Leader" if leader == id else "Follower",
+            "current_leader": leader,
             "last_log_index": last,
-            "membership_config": {"membership": {"configs": [[node.broker_id]], "nodes": members}},
-            "replication": {str(node.broker_id): {"index": last}},
+            "membership_config": {
+                "membership": {
+                    "configs": [sorted(members)],
+                    "nodes": {str(number): members[number] for number in sorted(members)},
+                }
+            },
+            "replication": {str(number): {"index": last} for number in sorted(members)},
         }
     )

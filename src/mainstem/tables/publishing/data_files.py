@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.lake import TableKind
 from mainstem.errors import invariant
+from mainstem.tables.columns import FIRST_COLUMN_ID
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
-    from pyiceberg.types import PrimitiveType
+    from pyiceberg.types import IcebergType, PrimitiveType
 
 BOUND_CHARS = 16  # length of lower and upper bounds of strings and binaries
 
@@ -48,8 +49,8 @@ class _ColumnStatistics:
             return
         if self.nulls is not None:
             self.nulls += statistics.null_count
-        if statistics.has_min_max:
-            low, high = statistics.min_raw, statistics.max_raw
+        if statistics.has_min_max and self.bounded:
+            low, high = _comparable(statistics.min_raw, self.kind), _comparable(statistics.max_raw, self.kind)
             self.lower = low if self.lower is None else min(low, self.lower)
             self.upper = high if self.upper is None else max(high, self.upper)
         elif statistics.null_count < chunk.num_values:
@@ -67,10 +68,28 @@ class _ColumnStatistics:
         return _upper_bound(self.kind, self.upper)
 
 
+def _comparable(raw: Any, kind: PrimitiveType) -> Any:
+    """A decimal as its unscaled number, whose bytes do not sort as it does; others as they are."""
+    from pyiceberg.types import DecimalType
+
+    return (
+        int.from_bytes(raw, "big", signed=True)
+        if isinstance(kind, DecimalType) and isinstance(raw, bytes)
+        else raw
+    )
+
+
+def _unscaled(value: int) -> bytes:
+    """Iceberg's form of a decimal: as few bytes as it needs."""
+    return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
+
+
 def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.types import BinaryType, StringType
+    from pyiceberg.types import BinaryType, DecimalType, StringType
 
+    if isinstance(kind, DecimalType):
+        return _unscaled(value)
     if isinstance(kind, BinaryType):
         return bytes(value[:BOUND_CHARS])
     if isinstance(kind, StringType):
@@ -81,8 +100,10 @@ def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
 def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
     """Like `_lower_bound`; None if no value of BOUND_CHARS is greater."""
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.types import BinaryType, StringType
+    from pyiceberg.types import BinaryType, DecimalType, StringType
 
+    if isinstance(kind, DecimalType):
+        return _unscaled(value)
     if isinstance(kind, BinaryType):
         return value if len(value) <= BOUND_CHARS else _next_bytes(value[:BOUND_CHARS])
     if isinstance(kind, StringType):
@@ -150,13 +171,19 @@ def data_file(
 
 
 def _read_footer(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
-    """The footer's statistics of the schema's columns, without lists and structs."""
+    """The footer's statistics of the schema's columns; of lists and structs, only how many values they hold."""
     from pyiceberg.types import PrimitiveType
 
     wanted = {
         column.name: (column.field_id, column.field_type)
         for column in schema.fields
         if isinstance(column.field_type, PrimitiveType)
+    }
+    inside = {
+        path: leaf
+        for column in schema.fields
+        if column.field_id >= FIRST_COLUMN_ID
+        for path, leaf in _leaves(column.name, column.field_type)
     }
     footer = _Footer()
     for number in range(metadata.num_row_groups):
@@ -167,8 +194,27 @@ def _read_footer(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
             if chunk.path_in_schema in wanted:
                 field_id, kind = wanted[chunk.path_in_schema]
                 footer.columns.setdefault(field_id, _ColumnStatistics(kind)).add(chunk)
+            elif chunk.path_in_schema in inside:
+                field_id, kind = inside[chunk.path_in_schema]
+                footer.columns.setdefault(field_id, _ColumnStatistics(kind, bounded=False)).add(chunk)
     footer.split_offsets.sort()
     return footer
+
+
+def _leaves(path: str, kind: IcebergType) -> Iterator[tuple[str, tuple[int, PrimitiveType]]]:
+    """The columns that a Parquet file has for a list or struct, by their paths: field ids and types."""
+    from pyiceberg.types import ListType, PrimitiveType, StructType
+
+    inside = []
+    if isinstance(kind, ListType):
+        inside = [(f"{path}.list.element", kind.element_field)]
+    elif isinstance(kind, StructType):
+        inside = [(f"{path}.{each.name}", each) for each in kind.fields]
+    for place, each in inside:
+        if isinstance(each.field_type, PrimitiveType):
+            yield place, (each.field_id, each.field_type)
+        else:
+            yield from _leaves(place, each.field_type)
 
 
 def _chunk_start(chunk: Any) -> int:

@@ -7,6 +7,7 @@ costs beside the kernel's part then depends on how many objects are looked at fo
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.rates import Rates
 from mainstem.broker.watch import WatchPage, WatchPosition
+from mainstem.broker.watch_sessions import CursorKey
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.transport.frames import records_data
@@ -29,6 +31,7 @@ class RecordFormat(NamedTuple):
     meta: bool
     data: bool
     trace: bool
+    headers: bool
     plain: bool  # topics by their plain names
 
 
@@ -93,7 +96,7 @@ class SharedEventStream:
         words: _RenderedPage | None = watch_page.rendered.get(self)
         if words is None:
             frame = b"id: %b\n%b" % (
-                event_id({watch_page.topic: watch_page.page.next_from_seq}),
+                event_id({(watch_page.topic, watch_page.partition or 0): watch_page.page.next_from_seq}),
                 self.record_frame(watch_page),
             )
             words = watch_page.rendered[self] = _RenderedPage(frame, chunked(frame), self._clock.monotonic())
@@ -108,6 +111,14 @@ class SharedEventStream:
         return frame
 
 
-def event_id(cursors: dict[str, int]) -> bytes:
-    """What a client gives back to go on from there."""
-    return base64.urlsafe_b64encode(_encode(cursors)).rstrip(b"=")
+def event_id(cursors: Mapping[CursorKey, int], whole: Collection[str] = ()) -> bytes:
+    """What a client gives back to go on from there: topic → cursor, or → partition → cursor for topics in `whole`."""
+    named: dict[str, int | dict[str, int]] = {}
+    for (topic, partition), cursor in cursors.items():
+        if topic in whole:
+            inner = named.setdefault(topic, {})
+            if isinstance(inner, dict):
+                inner[str(partition)] = cursor
+        else:
+            named[topic] = cursor
+    return base64.urlsafe_b64encode(_encode(named)).rstrip(b"=")

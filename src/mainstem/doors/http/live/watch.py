@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -12,12 +13,12 @@ import msgspec
 from mainstem import limits
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import U64, ErrorEvent
-from mainstem.api.records import StartPosition, WatchBody, WatchedTopic, WatchStarted
+from mainstem.api.records import StartPosition, WatchBody, WatchedPartition, WatchedTopic, WatchStarted
 from mainstem.broker.rates import RateLimiter
 from mainstem.broker.streams import find_stream
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.watch import WatchOptions, WatchPage, WatchPosition
-from mainstem.broker.watch_sessions import WatchSession
+from mainstem.broker.watch_sessions import CursorKey, WatchSession
 from mainstem.doors.http.live import sse
 from mainstem.doors.http.live.shared_event_streams import RecordFormat, event_id
 from mainstem.doors.http.routes.diff import node_set
@@ -34,7 +35,7 @@ WATCH_HEARTBEAT_MS_MIN = 1_000
 WATCH_HEARTBEAT_MS_MAX = 60_000
 
 _watch_body = msgspec.json.Decoder(WatchBody)
-_cursors = msgspec.json.Decoder(dict[str, U64])
+_cursors = msgspec.json.Decoder(dict[str, U64 | dict[str, U64]])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,27 +47,28 @@ async def post_watch(request: HttpRequest) -> Response:
     for name in body.topics:
         request.require_topic(name, Operation.READ)
     request.context.live.sessions.check_room(request.holder)
-    cursors: dict[str, int] = {}
-    partitions: dict[str, int] = {}
+    cursors: dict[CursorKey, int] = {}
+    whole: set[str] = set()
     watched: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
         await request.broker.routing.drain(topic.name)
-        state = await request.broker.states.settled(topic, begin.partition)
-        cursors[topic.name] = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
-        if begin.partition:
-            partitions[topic.name] = begin.partition
-        watched[topic.name] = WatchedTopic(cursors[topic.name], state.head_seq, state.earliest_seq)
+        places = await starts(request, topic, begin)
+        cursors.update(((topic.name, partition), place.from_seq) for partition, place in places.items())
+        watched[topic.name] = watched_topic(places)
+        if len(places) > 1:
+            whole.add(topic.name)
     low, high = WATCH_HEARTBEAT_MS_MIN, WATCH_HEARTBEAT_MS_MAX
     session = request.context.live.sessions.create(
         request.client.id,
         cursors,
         watch_options(body.limit, body.max_batch_bytes, body.node),
-        partitions=partitions,
+        whole=frozenset(whole),
         heartbeat_ms=max(low, min(high, body.heartbeat_ms)),
         include_meta=body.include_meta,
         include_tags=body.include_tags,
         include_data=body.include_data,
         include_trace=body.include_trace,
+        include_headers=body.include_headers,
         holder=request.holder,
     )
     url = f"/v0/watch/{session.wid}"
@@ -87,6 +89,32 @@ def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic,
     return found
 
 
+async def starts(request: HttpRequest, topic: Topic, begin: StartPosition) -> dict[int, WatchedPartition]:
+    """Where to begin in each partition that is watched. Raises PartitionNotFound, Refusal 400."""
+    partitions: Sequence[int] = range(len(topic.streams)) if begin.partition is None else (begin.partition,)
+    if topic.config.type == "queue" and begin.partition is None:
+        partitions = (0,)
+    if len(partitions) > 1 and begin.from_seq and begin.from_ is None:
+        name = shown(topic.name, plain=request.view is not None)
+        raise invalid(
+            f"topic {name!r} has {len(partitions)} partitions, each with its own sequence "
+            'numbers: give from, such as {"0": 17, "1": 4}, or a partition with from_seq'
+        )
+    places: dict[int, WatchedPartition] = {}
+    for partition in partitions:
+        state = await request.broker.states.settled(topic, partition)
+        given = begin.from_seq if begin.from_ is None else begin.from_.get(str(partition), 0)
+        cursor = state.head_seq if begin.tail else min(given, limits.OFFSET_MAX)
+        places[partition] = WatchedPartition(cursor, state.head_seq, state.earliest_seq)
+    return places
+
+
+def watched_topic(places: Mapping[int, WatchedPartition]) -> WatchedTopic:
+    first = next(iter(places.values()))
+    named = {str(partition): place for partition, place in places.items()} if len(places) > 1 else None
+    return WatchedTopic(first.from_seq, first.head_seq, first.earliest_seq, named)
+
+
 def watch_options(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> WatchOptions:
     """As asked for, within the bounds of a diff; 0 is the default."""
     return WatchOptions(
@@ -104,10 +132,10 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     if session is None:
         raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
     if session.owner != request.client.id or not all(
-        request.view is None or request.view.plain_topic(topic) is not None for topic in session.cursors
+        request.view is None or request.view.plain_topic(topic) is not None for topic in session.topics
     ):
         raise Refusal(401, "unauthorized", "this watch session was made with another key")
-    for topic in session.cursors:
+    for topic in session.topics:
         request.require_topic(topic, Operation.READ)
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))
@@ -117,7 +145,7 @@ async def get_watch(request: HttpRequest) -> WatchStream:
         return WatchStream(request, session, held.pop_all())
 
 
-def _resume_at(event_id: bytes | None) -> dict[str, int]:
+def _resume_at(event_id: bytes | None) -> dict[str, int | dict[str, int]]:
     """Where the client says it is; nowhere, if that cannot be read."""
     if not event_id:
         return {}
@@ -149,6 +177,7 @@ class WatchStream(Push):
                 session.include_meta,
                 session.include_data,
                 session.include_trace,
+                session.include_headers,
                 self._plain,
             )
         )
@@ -180,8 +209,8 @@ class WatchStream(Push):
 
     def save(self) -> None:
         for place in self._places:
-            if place.topic in self._session.cursors:
-                self._session.cursors[place.topic] = place.cursor
+            if place.key in self._session.cursors:
+                self._session.cursors[place.key] = place.cursor
 
     def _enter(self) -> None:
         session, watching = self._session, self._broker.watching
@@ -193,27 +222,39 @@ class WatchStream(Push):
             if len(self._cursors) == 1
             else session.watch_options
         )
-        for name, cursor in list(self._cursors.items()):
+        for (name, partition), cursor in list(self._cursors.items()):
             topic = self._broker.streams.get(name)
-            partition = session.partitions.get(name, 0)
             if topic is None or find_stream(topic, partition) < 0:
                 self._forget(name)
-            else:
+            elif (name, partition) in self._cursors:  # not lost with another partition of the topic
                 self._places.append(watching.enter(self, topic, cursor, watch_options, partition))
+        for name in session.whole:
+            self._enter_new_partitions(name)
         if not self._cursors:
             self._end()
+
+    def _enter_new_partitions(self, name: str) -> None:
+        """Watch partitions that were added to a topic which is watched as a whole."""
+        topic = self._broker.streams.get(name)
+        if topic is None or (name, 0) not in self._cursors or (name, len(topic.streams) - 1) in self._cursors:
+            return
+        for partition in range(len(topic.streams)):
+            if (name, partition) not in self._cursors:
+                self._cursors[name, partition] = self._session.cursors[name, partition] = 0
+                options = self._session.watch_options
+                self._places.append(self._broker.watching.enter(self, topic, 0, options, partition))
 
     # As a watcher
 
     def take(self, place: WatchPosition, watch_page: WatchPage) -> None:
-        page, name = watch_page.page, place.topic
+        page, key = watch_page.page, place.key
         frames = b""
         if page.tombstone is not None:
-            self._cursors[name] = watch_page.from_seq
+            self._cursors[key] = watch_page.from_seq
             frames = sse.event(
                 b"tombstone", tombstone_data(watch_page, first=place.first, plain=self._plain), self._id()
             )
-        self._cursors[name] = self._session.cursors[name] = page.next_from_seq
+        self._cursors[key] = self._session.cursors[key] = page.next_from_seq
         if page.count:
             frames += b"id: %b\n%b" % (self._id(), self._chorus.record_frame(watch_page))
         if watch_page.caught_up and not place.tailing:
@@ -224,6 +265,8 @@ class WatchStream(Push):
             limiter = self.limiter(place)
             if limiter is not None:
                 self.send_buffer.pause(limiter.take(page.bytes, page.count))
+        if place.topic in self._session.whole:
+            self._enter_new_partitions(place.topic)
 
     def limiter(self, place: WatchPosition) -> RateLimiter | None:
         return reading(self._request, place.topic)
@@ -232,8 +275,12 @@ class WatchStream(Push):
         self._forget(place.topic)
 
     def _forget(self, name: str) -> None:
-        self._cursors.pop(name, None)
-        self._session.cursors.pop(name, None)
+        keys = [key for key in self._cursors if key[0] == name]
+        for key in keys:
+            del self._cursors[key]
+            self._session.cursors.pop(key, None)
+        if not keys:
+            return  # lost with another partition of the topic
         self._push(sse.event(b"topic-deleted", deleted_data(name, plain=self._plain), self._id()))
         if not self._cursors:
             self._live.sessions.remove(self._session)
@@ -253,7 +300,7 @@ class WatchStream(Push):
     # Ending, and staying
 
     def check_rights(self) -> None:
-        for topic in self._cursors:
+        for topic, _ in self._cursors:
             if not self._request.may(Operation.READ, ResourceType.TOPIC, topic):
                 name = shown(topic, plain=self._plain)
                 denial = ErrorEvent(
@@ -270,6 +317,8 @@ class WatchStream(Push):
     def beat(self) -> None:
         if self.send_buffer.idle:
             self._push(sse.heartbeat(self._broker.clock.now_ms()))
+        for name in self._session.whole:
+            self._enter_new_partitions(name)
 
     @property
     def spoke_at(self) -> float:
@@ -280,7 +329,7 @@ class WatchStream(Push):
         self.send_buffer.spoke_at = at
 
     def _id(self) -> bytes:
-        return event_id(self._cursors)
+        return event_id(self._cursors, self._session.whole)
 
     def _push(self, frames: bytes) -> None:
         self.spoke_at = self._broker.clock.monotonic()

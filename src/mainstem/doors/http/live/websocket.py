@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mainstem import events, limits
+from mainstem import events
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.base import ErrorEvent
-from mainstem.api.records import CommandHead, Publish, StartPosition, Subscribe, Unsubscribe, WatchedTopic
+from mainstem.api.records import CommandHead, Publish, StartPosition, Subscribe, Unsubscribe, WatchedPartition
 from mainstem.api.routes import GET_WEBSOCKET
 from mainstem.broker.watch import WatchPage, WatchPosition
 from mainstem.doors.http.live import sse
-from mainstem.doors.http.live.watch import watch_options
+from mainstem.doors.http.live.watch import starts, watch_options, watched_topic
 from mainstem.doors.http.routes.records import post_records
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.http.transport.errors import Refusal, answer, invalid, throttled, unauthorized
@@ -98,8 +98,10 @@ class Socket:
         self._watching = request.broker.watching
         self._rates = request.broker.rates.stored
         self.send_buffer = SendBuffer(send, self._resume)
-        self._places: dict[str, WatchPosition] = {}
-        self._forms: dict[WatchPosition, tuple[bool, bool, bool, bool]] = {}  # tags, meta, data, trace
+        self._places: dict[str, list[WatchPosition]] = {}  # one for each partition of the topic
+        self._forms: dict[
+            WatchPosition, tuple[bool, bool, bool, bool, bool]
+        ] = {}  # tags, meta, data, trace, headers
         self._publishing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -178,32 +180,38 @@ class Socket:
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
         broker = self._request.broker
-        found: dict[str, WatchedTopic] = {}
+        found: dict[str, dict[int, WatchedPartition]] = {}
         for name, begin in wanted.items():
             topic = broker.streams.get(name)
             if topic is None:
                 if not command.lenient:
                     raise TopicNotFound(name)
                 continue
-            state = await broker.states.settled(topic, begin.partition)
-            cursor = state.head_seq if begin.tail else min(begin.from_seq, limits.OFFSET_MAX)
-            found[name] = WatchedTopic(cursor, state.head_seq, state.earliest_seq)
+            found[name] = await starts(self._request, topic, begin)
         self._reply(
             b"subscribed",
             head,
-            b'"topics":%b' % _encode({self._name(name): entry for name, entry in found.items()}),
+            b'"topics":%b'
+            % _encode({self._name(name): watched_topic(places) for name, places in found.items()}),
         )
-        form = (command.include_tags, command.include_meta, command.include_data, command.include_trace)
+        form = (
+            command.include_tags,
+            command.include_meta,
+            command.include_data,
+            command.include_trace,
+            command.include_headers,
+        )
         asked = watch_options(command.limit, command.max_batch_bytes, command.node)
-        for name, entry in found.items():
+        for name, places in found.items():
             self._leave(name)
             topic = broker.streams.get(name)
             if topic is None:  # deleted since it was looked at
                 self._push(b"topic_deleted", deleted_data(name, plain=self._plain))
                 continue
-            place = self._watching.enter(self, topic, entry.from_seq, asked, wanted[name].partition)
-            self._places[name] = place
-            self._forms[place] = form
+            for partition, begins in places.items():
+                place = self._watching.enter(self, topic, begins.from_seq, asked, partition)
+                self._places.setdefault(name, []).append(place)
+                self._forms[place] = form
 
     def _unsubscribe(self, head: CommandHead, command: Unsubscribe) -> None:
         named = named_topics(command)
@@ -216,7 +224,9 @@ class Socket:
         self._request.require_topic(command.topic, Operation.WRITE)
         if bytes(command.config) not in (b"", b"null"):
             self._request.require_topic(command.topic, Operation.ALTER_CONFIGS)
-        query = f"return_seqs={str(command.return_seqs).lower()}&partition={command.partition}"
+        query = f"return_seqs={str(command.return_seqs).lower()}"
+        if command.partition is not None:
+            query += f"&partition={command.partition}"
         request = HttpRequest(
             self._context,
             self._request.client,
@@ -256,8 +266,7 @@ class Socket:
             self._context.bodies.give(request.holder, len(request.body))
 
     def _leave(self, topic: str) -> None:
-        place = self._places.pop(topic, None)
-        if place is not None:
+        for place in self._places.pop(topic, ()):
             self._forms.pop(place, None)
             self._watching.leave(place)
 
@@ -278,21 +287,33 @@ class Socket:
 
     def _record_text(self, place: WatchPosition, watch_page: WatchPage) -> str:
         """Made once for all sockets that want the same."""
-        tags, meta, data, trace = self._forms[place]
-        form = ("socket", tags, meta, data, trace, self._plain)
+        tags, meta, data, trace, headers = self._forms[place]
+        form = ("socket", tags, meta, data, trace, headers, self._plain)
         text = watch_page.rendered.get(form)
         if text is None:
             text = _message(
                 b"record",
-                records_data(watch_page, tags=tags, meta=meta, data=data, trace=trace, plain=self._plain),
+                records_data(
+                    watch_page,
+                    tags=tags,
+                    meta=meta,
+                    data=data,
+                    trace=trace,
+                    headers=headers,
+                    plain=self._plain,
+                ),
             )
             watch_page.rendered[form] = text
         return str(text)
 
     def lose(self, place: WatchPosition) -> None:
         self._forms.pop(place, None)
-        if self._places.get(place.topic) is place:
-            del self._places[place.topic]
+        others = self._places.get(place.topic, [])
+        if place in others:
+            others.remove(place)
+        if others:
+            return  # told once, with the last partition
+        self._places.pop(place.topic, None)
         self._push(b"topic_deleted", deleted_data(place.topic, plain=self._plain))
 
     def fail(self, place: WatchPosition, error: Exception) -> None:
@@ -304,7 +325,8 @@ class Socket:
         self._push(b"error", _encode(failure))
 
     def _resume(self) -> None:
-        self._watching.resume(self._places.values())
+        for places in self._places.values():
+            self._watching.resume(places)
 
     def check_rights(self) -> None:
         for topic in list(self._places):

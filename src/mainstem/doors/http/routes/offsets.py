@@ -89,7 +89,11 @@ async def post_group_offsets(request: HttpRequest) -> Response:
     for position in body.offsets:
         request.require_topic(position.topic, Operation.READ)
     rows = [OffsetToCommit(one.topic, one.partition, one.offset) for one in body.offsets]
-    outcomes = await CommittedOffsets(request.broker.log).commit(group, rows)
+    if body.member_id is None:
+        outcomes = await CommittedOffsets(request.broker.log).commit(group, rows)
+    else:
+        groups = request.context.member_groups()
+        outcomes = await groups.commit(group, rows, member_id=body.member_id, generation=body.epoch)
     for wrong in outcomes:
         if wrong is not None:
             raise wrong

@@ -86,7 +86,7 @@ class _Schemas:
         answers = {ErrorResponse, CatalogError, SchemaError} | {
             route.response for route in routes if route.response
         }
-        answers |= {kind for route in routes for kind in route.events.values()}
+        answers |= {kind for route in routes for kind in (*route.events.values(), *route.variants)}
         kinds = sorted(requests | answers, key=str)
         found, self.components = msgspec.json.schema_components(kinds, ref_template=_REF)
         self._of = dict(zip(kinds, found, strict=True))
@@ -145,6 +145,9 @@ def _responses(route: Route[Any], schemas: _Schemas) -> dict[str, Any]:
 
 def _content(route: Route[Any], media: str, schemas: _Schemas) -> dict[str, Any]:
     if media in (JSON, REGISTRY_JSON) and route.response is not None:
+        if route.variants:
+            shapes = (route.response, *route.variants)
+            return {"schema": {"anyOf": [schemas.of(kind) for kind in shapes]}}
         return {"schema": schemas.of(route.response)}
     return {} if media in (OCTETS, ARROW) else {"schema": {"type": "string"}}
 

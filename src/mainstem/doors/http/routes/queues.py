@@ -93,7 +93,13 @@ async def post_nack(request: HttpRequest) -> Response:
     body = request.json(_nack_body)
     offsets, tokens = _offsets_and_tokens(body)
     done = await request.broker.queues.nack(
-        request.topic, body.node, offsets, tokens, delay_ms=body.delay_ms, partition=request.partition
+        request.topic,
+        body.node,
+        offsets,
+        tokens,
+        delay_ms=body.delay_ms,
+        partition=request.partition,
+        error=body.error,
     )
     return reply(
         NackResult(

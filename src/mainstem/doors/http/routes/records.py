@@ -18,6 +18,7 @@ from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter,
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
+from mainstem.doors.http.transport.strict_json import DATA_NESTING_MAX, check_fields, too_deep
 from mainstem.doors.http.transport.throttle import write_allowed
 from mainstem.errors import TopicFull
 from mainstem.records.header import record_count
@@ -44,8 +45,9 @@ async def post_records(request: HttpRequest) -> Response:
     if request.context.body_bytes > bound:
         raise throttled("ingest_queue", bound, "too many bytes are being written at once: retry")
     body = request.json(_write_body)
+    check_fields(WriteBody, request.body, len(body.records))
     key = idempotency_key(body.idempotency_key, request.header(b"idempotency-key"))
-    written, append_ms = await write(request, request.topic, body, key, request.partition)
+    written, append_ms = await write(request, request.topic, body, key, request.chosen_partition)
     return Response(201 if written.created else 200, acknowledgement(request, written, append_ms), (JSON,))
 
 
@@ -58,7 +60,7 @@ def idempotency_key(in_body: str | None, in_header: bytes | None) -> bytes | Non
 
 
 async def write(
-    request: HttpRequest, topic: str, body: WriteBody, key: bytes | None, partition: int
+    request: HttpRequest, topic: str, body: WriteBody, key: bytes | None, partition: int | None
 ) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
@@ -79,12 +81,17 @@ async def write(
                 traced = _traced(records, context)
                 written = await _append(request, topic, body, traced, key, partition)
     except TopicFull:
-        raise _full(request, topic, partition) from None
+        raise _full(request, topic, partition or 0) from None
     return written, round((perf_counter() - appending) * 1000, 3)
 
 
 async def _append(
-    request: HttpRequest, topic: str, body: WriteBody, records: NewRecords, key: bytes | None, partition: int
+    request: HttpRequest,
+    topic: str,
+    body: WriteBody,
+    records: NewRecords,
+    key: bytes | None,
+    partition: int | None,
 ) -> WriteOutcome:
     return await request.broker.writes.write(
         topic,
@@ -125,12 +132,19 @@ def acknowledgement(request: HttpRequest, written: WriteOutcome, append_ms: floa
     """A WriteResult. Assembled as bytes: it is the most frequent response."""
     first, last = written.base + 1, written.head_seq
     seqs = ""
-    if request.flag("return_seqs", True):
+    if written.placed:
+        last = written.placed[-1].seq
+        seqs = (
+            f'"seqs":{[one.seq for one in written.placed]},'
+            f'"partitions":{[one.partition for one in written.placed]},'
+        )
+    elif request.flag("return_seqs", True):
         seqs = f'"seqs":[{first}],' if first == last else f'"seqs":{[*range(first, last + 1)]},'
     fsync_ms = append_ms if written.fsync else 0.0
+    partition = "" if written.partition is None else f'"partition":{written.partition},'
     return (
         f'{{"topic":"{request.shown_topic}","first_seq":{first},"last_seq":{last},{seqs}'
-        f'"head_seq":{last},"count":{written.count},'
+        f'"head_seq":{last},"count":{written.count},{partition}'
         f'"created":{"true" if written.created else "false"},'
         f'"deduped":{"true" if written.duplicate else "false"},'
         f'"performance":{{"server_total_ms":{request.elapsed_ms()},"wal_append_ms":{append_ms},'
@@ -153,6 +167,8 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
     sizes = [*map(len, values)]
     keys = _keys([record.tag for record in records])
     headers = _headers([record.node for record in records], [record.meta for record in records], node, sizes)
+    if max(sizes) > 2 * DATA_NESTING_MAX and any(map(too_deep, values)):
+        raise invalid(f"data is nested deeper than {DATA_NESTING_MAX} levels")
     if max(sizes) > limits.HTTP_RECORD_BYTES_MAX:
         raise Refusal(
             400,
@@ -226,7 +242,7 @@ async def post_raw(request: HttpRequest) -> Response:
     written = await request.broker.writes.write(
         request.topic,
         bytearray(request.body),
-        partition=request.partition,
+        partition=request.chosen_partition,
         idempotency_key=idempotency_key(None, request.header(b"idempotency-key")),
         create=request.flag("create", config.auto_create),
         config=lambda: config,
@@ -247,18 +263,26 @@ async def post_delete(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
-    deleted = await broker.deletes.delete(
-        topic, before_seq=body.before_seq, match=match, partition=request.partition
-    )
-    state = broker.states.state(topic, request.partition)
+    partitions = request.partitions_of(topic)
+    if len(partitions) > 1 and body.before_seq is not None:
+        raise invalid(
+            f"topic {request.shown_topic!r} has {len(partitions)} partitions, each with its own sequence numbers: "
+            "before_seq needs ?partition="
+        )
+    deleted = 0
+    for partition in partitions:
+        deleted += await broker.deletes.delete(
+            topic, before_seq=body.before_seq, match=match, partition=partition
+        )
+    states = [broker.states.state(topic, partition) for partition in partitions]
     return reply(
         DeleteResult(
             topic.name,
             deleted,
-            state.earliest_seq,
-            state.head_seq,
-            state.count,
-            state.bytes,
+            states[0].earliest_seq,
+            states[0].head_seq,
+            sum(state.count for state in states),
+            sum(state.bytes for state in states),
             request.performance(),
         )
     )

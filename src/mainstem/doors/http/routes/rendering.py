@@ -14,14 +14,14 @@ from mainstem.errors import invariant
 from mainstem.records import kernels
 from mainstem.records.building import build_batch, build_plain
 from mainstem.records.compiled import compiled
-from mainstem.records.index import index_slices
+from mainstem.records.index import Integers, index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
-from mainstem.records.reserved_headers import find_reserved_headers, find_trace, nodes_among
+from mainstem.records.reserved_headers import META, NODE, find_reserved_headers, find_trace, nodes_among
 
 JSON_NESTING_MAX = 512  # levels of arrays and objects in a value rendered as JSON
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
-_quote = msgspec.json.Encoder().encode
+_encode = _quote = msgspec.json.Encoder().encode
 
 _BASE64_STEP_BYTES = 3 * limits.MIB  # a multiple of 3, so that the parts join
 
@@ -33,18 +33,21 @@ def render(
     meta: bool = True,
     data: bool = True,
     trace: bool = False,
+    headers: bool = False,
+    partition: int = -1,
 ) -> bytes:
-    """Comma-separated JSON objects, without brackets around them."""
+    """Comma-separated JSON objects, without brackets around them. A partition of -1 is left out."""
     parts: list[bytes] = []
     for part in chosen:
-        if len(part.rows) > limits.INTERPRETED_RECORDS_MAX and not trace:
-            parts.append(_many(part, tags, meta, data))
+        with_headers = headers and part.index.headers > 0
+        if len(part.rows) > limits.INTERPRETED_RECORDS_MAX and not trace and not with_headers:
+            parts.append(_many(part, tags, meta, data, partition))
         else:
-            parts += _render_few(part, tags, meta, data, trace)
+            parts += _render_few(part, tags, meta, data, trace, with_headers, partition)
     return b",".join(parts) if len(parts) != 1 else parts[0]
 
 
-def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool) -> bytes:
+def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool, partition: int) -> bytes:
     fields, table, rows = part.index.fields, part.reserved_headers.table, part.rows
     strings = np.maximum(table[1, rows], 0) + np.maximum(table[3, rows], 0)
     strings += np.maximum(fields[kernels.KEY_LENGTH, rows], 0)
@@ -52,16 +55,29 @@ def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool) -> bytes:
     room = int(strings.sum()) * STRING_GROWTH + int(values.sum()) * 4 // 3 + len(rows) * RECORD_OVERHEAD_BYTES
     out = np.empty(room, np.uint8)
     nesting = np.empty(JSON_NESTING_MAX, np.uint8)
-    size = compiled(render_records)(part.index.octets, fields, table, rows, tags, meta, data, nesting, out)
+    size = compiled(render_records)(
+        part.index.octets, fields, table, rows, tags, meta, data, partition, nesting, out
+    )
     invariant(size <= room, "records take no more room as JSON than was made for them")
     return out[:size].tobytes()
 
 
-def _render_few(part: SelectedRecords, tags: bool, meta: bool, data: bool, trace: bool) -> Iterator[bytes]:
+def _render_few(
+    part: SelectedRecords,
+    tags: bool,
+    meta: bool,
+    data: bool,
+    trace: bool,
+    with_headers: bool,
+    partition: int,
+) -> Iterator[bytes]:
     source, fields, reserved_headers = part.index.data, part.index.fields, part.reserved_headers
     traces = find_trace(part.index) if trace else None
     for row in part.rows.tolist():
-        pieces = [b'{"$seq":%d,"$ts":%d' % (fields[kernels.OFFSET, row] + 1, fields[kernels.TIMESTAMP, row])]
+        pieces = [b'{"$seq":%d' % (fields[kernels.OFFSET, row] + 1)]
+        if partition >= 0:
+            pieces.append(b',"$partition":%d' % partition)
+        pieces.append(b',"$ts":%d' % fields[kernels.TIMESTAMP, row])
         node = _span(source, reserved_headers.node_at[row], reserved_headers.node_length[row])
         if node is not None:
             pieces += (b',"$node":', quoted(node))
@@ -80,8 +96,25 @@ def _render_few(part: SelectedRecords, tags: bool, meta: bool, data: bool, trace
             traceparent = _span(source, traces[0, row], traces[1, row])
             if traceparent is not None:
                 pieces += (b',"$trace":', quoted(traceparent))
+        if with_headers:
+            found = _headers(source, fields, row)
+            if found:
+                pieces += (b',"$headers":', _encode(found))
         pieces.append(b"}")
         yield b"".join(pieces)
+
+
+def _headers(source: memoryview, fields: Integers, row: int) -> list[tuple[str, str | None]]:
+    """Names and contents in base64. `$node` and `meta` have fields of their own."""
+    found: list[tuple[str, str | None]] = []
+    at, end = int(fields[kernels.HEADERS_AT, row]), int(fields[kernels.END, row])
+    for _ in range(int(fields[kernels.HEADERS, row])):
+        name_at, name_length, content_at, content_length, at = kernels.read_header(source, at, end)
+        name = bytes(source[name_at : name_at + name_length]).decode("utf-8", "replace")
+        if name not in (NODE, META):
+            content = _span(source, content_at, content_length)
+            found.append((name, None if content is None else base64.b64encode(content).decode()))
+    return found
 
 
 def _span(source: memoryview, at: int, length: int) -> bytes | None:

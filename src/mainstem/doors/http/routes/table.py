@@ -15,6 +15,7 @@ from mainstem.doors.http.routes import (
     iceberg_files,
     iceberg_views,
     lake,
+    members,
     messages,
     namespaces,
     offsets,
@@ -30,6 +31,7 @@ from mainstem.doors.http.routes import (
     sinks,
     sql,
     topics,
+    transactions,
     work,
 )
 from mainstem.doors.http.routes import diff as diffs
@@ -74,6 +76,9 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.GET_GROUP: groups.get_group,
     api.DELETE_GROUP: groups.delete_group,
     api.RESET_GROUP: groups.reset_group,
+    api.JOIN_GROUP: members.post_join,
+    api.HEARTBEAT_GROUP: members.post_heartbeat,
+    api.LEAVE_GROUP: members.post_leave,
     api.LIST_RATES: rates.list_rates,
     api.PUT_RATE: rates.put_rate,
     api.DELETE_RATE: rates.delete_rate,
@@ -86,6 +91,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.GET_CONSUMERS: groups.get_consumers,
     api.GET_LEASES: queues.get_leases,
     api.POST_REQUEUE: queues.post_requeue,
+    api.COMMIT_TRANSACTION: transactions.post_transaction,
     api.LIST_TRANSACTIONS: groups.list_transactions,
     api.ABORT_TRANSACTION: groups.abort_transaction,
     api.LIST_ROUTERS: routers.list_routers,

@@ -12,6 +12,7 @@ from mainstem import limits
 from mainstem.api.access import AUDIT_TOPIC, Operation, ResourceType
 from mainstem.api.topics import (
     CONFIG_BOUNDS,
+    PartitionCounts,
     QueueStats,
     TopicConfigBody,
     TopicConfigResponse,
@@ -24,7 +25,6 @@ from mainstem.api.topics import (
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import shown_id, split, within
 from mainstem.broker.topics.names import valid_name
-from mainstem.broker.topics.partition_summaries import PartitionSummary
 from mainstem.broker.topics.service import Topic, TopicConfig
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
@@ -132,7 +132,8 @@ async def get_topic(request: HttpRequest) -> Response:
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
-    state = await broker.states.settled(topic, request.partition)
+    states = [await broker.states.settled(topic, partition) for partition in request.partitions_of(topic)]
+    state = states[0]
     if request.flag("touch", True):
         broker.activity.read(topic.topic_id)
     queue = None
@@ -145,14 +146,22 @@ async def get_topic(request: HttpRequest) -> Response:
             head_seq=state.head_seq,
             earliest_seq=state.earliest_seq,
             next_seq=state.head_seq + 1,
-            count=state.count,
-            bytes=state.bytes,
+            count=sum(one.count for one in states),
+            bytes=sum(one.bytes for one in states),
             config=echo(topic.config),
             effective_priority=broker.activity.priority(topic.topic_id, topic.config),
-            last_write_ts=state.last_write_ms,
+            last_write_ts=max(
+                (one.last_write_ms for one in states if one.last_write_ms is not None), default=None
+            ),
             last_read_ts=broker.activity.last_read_ms(topic.topic_id),
             performance=request.performance(),
             queue=queue,
+            partitions=[
+                PartitionCounts(number, one.head_seq, one.earliest_seq, one.count, one.bytes)
+                for number, one in enumerate(states)
+            ]
+            if len(states) > 1
+            else None,
         )
     )
 
@@ -186,13 +195,13 @@ def _row(request: HttpRequest, topic: Topic, touch: bool) -> TopicListing:
     broker = request.broker
     if touch:
         broker.activity.read(topic.topic_id)
-    state: PartitionSummary = broker.states.state(topic)
+    states = [broker.states.state(topic, partition) for partition in range(len(topic.streams))]
     return TopicListing(
         topic.name,
-        state.head_seq,
-        state.earliest_seq,
-        state.count,
-        state.bytes,
+        states[0].head_seq,
+        states[0].earliest_seq,
+        sum(state.count for state in states),
+        sum(state.bytes for state in states),
         topic.config.durability == "fsync",
         broker.activity.priority(topic.topic_id, topic.config),
     )

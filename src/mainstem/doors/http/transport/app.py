@@ -20,7 +20,7 @@ from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions, schemas
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.auth import HttpClient
-from mainstem.doors.http.transport.context import Context
+from mainstem.doors.http.transport.context import Context, MountedApi
 from mainstem.doors.http.transport.encodings import packed, unpacked
 from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
 from mainstem.doors.http.transport.namespaces import NamespaceView, current, plain_text
@@ -147,6 +147,9 @@ class _Exchange:
         scope = self._scope
         context = self._context
         context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
+        mounted = context.mounted and context.mounted.get(scope["path"].split("/", 2)[1])
+        if mounted:
+            return await self._serve_mounted(mounted)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
         except Refusal as refusal:
@@ -204,6 +207,19 @@ class _Exchange:
             raise
         request.audit(endpoint.name, kind, name, "done")
         return response
+
+    async def _serve_mounted(self, api: MountedApi) -> Response:
+        scope = self._scope
+        client = await self._authenticated(Refusal(404, "not_found", ""))
+        self._enter(client)
+        self.route_name = "mounted"
+        request = HttpRequest(
+            self._context, client, self._host, {}, scope["query_string"], self._headers, b"", self._started
+        )
+        self._holder = request.holder
+        self._request = request
+        request.body = await self._receive_all(self._context.limits.body_bytes)
+        return await api.serve(request, scope["method"], scope["path"])
 
     async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
         scope = self._scope

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from mainstem import limits
 from mainstem.broker.broker import Broker
@@ -21,6 +22,10 @@ from mainstem.doors.http.transport.live_connections import LiveConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.metrics import Metric
+
+if TYPE_CHECKING:
+    from mainstem.doors.http.transport.requests import HttpRequest
+    from mainstem.doors.http.transport.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,12 @@ class Traffic:
         self.sent_bytes += sent
 
 
+class MountedApi(Protocol):
+    """An API of another protocol, which this door serves below paths of its own."""
+
+    async def serve(self, request: HttpRequest, method: str, path: str) -> Response: ...
+
+
 @dataclass(slots=True)
 class Context:
     broker: Broker
@@ -67,9 +78,11 @@ class Context:
     s3_endpoint: S3Endpoint | None = None  # where clients reach the files of tables
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
+    mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
+    _own_groups: Groups | None = None  # of members that come through this door, if it is the only one
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
 
@@ -100,4 +113,16 @@ class Context:
     def known_groups(self) -> Groups:
         """Those of the door that members come through; without one nobody is a member, and offsets are all."""
         live = self.groups() if self.groups is not None else None
-        return live or Groups(self.broker.log, self.broker.clock)
+        return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
+
+    def member_groups(self) -> Groups:
+        """The same for members: this door coordinates them if no other door does."""
+        live = self.groups() if self.groups is not None else None
+        if live is None and self._own_groups is None:
+            self._own_groups = self.broker.open_groups()
+            self._own_groups.start()
+        return live or self.known_groups()
+
+    async def close_groups(self) -> None:
+        if self._own_groups is not None:
+            await self._own_groups.stop()

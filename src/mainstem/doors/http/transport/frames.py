@@ -15,7 +15,14 @@ TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the clien
 
 
 def records_data(
-    watch_page: WatchPage, *, tags: bool, meta: bool, data: bool, trace: bool, plain: bool = False
+    watch_page: WatchPage,
+    *,
+    tags: bool,
+    meta: bool,
+    data: bool,
+    trace: bool,
+    headers: bool = False,
+    plain: bool = False,
 ) -> bytes:
     """`plain`: for a client that is bound to the namespace of the topic."""
     page = watch_page.page
@@ -24,7 +31,15 @@ def records_data(
         _partition(watch_page),
         watch_page.from_seq,
         page.head_seq,
-        render(page.chosen, tags=tags, meta=meta, data=data, trace=trace),
+        render(
+            page.chosen,
+            tags=tags,
+            meta=meta,
+            data=data,
+            trace=trace,
+            headers=headers,
+            partition=-1 if watch_page.partition is None else watch_page.partition,
+        ),
         page.next_from_seq,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -17,11 +17,13 @@ from mainstem.broker.access.audit import Outcome
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import DEFAULT, NamespaceView, shown_id, view_of
+from mainstem.broker.topics.service import Topic
 from mainstem.doors.budget import holder_of
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.namespaces import qualified
 from mainstem.doors.http.transport.routing import IDS
+from mainstem.doors.http.transport.strict_json import check_fields
 from mainstem.errors import InvalidName
 
 if TYPE_CHECKING:
@@ -167,11 +169,24 @@ class HttpRequest:
     def partition(self) -> int:
         return self.number("partition", 0)
 
+    @property
+    def chosen_partition(self) -> int | None:
+        """The partition that the client names, if any."""
+        return None if not self.query_string or self.text("partition") is None else self.partition
+
+    def partitions_of(self, topic: Topic) -> Sequence[int]:
+        """The partition that the client names, or else all; of a queue, the first."""
+        chosen = self.chosen_partition
+        if chosen is None and topic.config.type == "queue":
+            chosen = 0
+        return range(len(topic.streams)) if chosen is None else (chosen,)
+
     # Body
 
     def json(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body as what the decoder makes of it. Raises Refusal 400."""
         body = decoded(decoder, self.body)
+        check_fields(decoder.type, self.body)
         return body if self.view is None else qualified(self.view, body)
 
     # Rights

@@ -96,8 +96,12 @@ class Routes:
             if methods is None:
                 continue
             endpoint = methods.get(method)
+            get = methods.get("GET")
+            heads = get is not None and not get.route.streams  # an event stream has no length to tell
+            if endpoint is None and method == "HEAD" and heads:
+                endpoint = get  # the server leaves the body out
             if endpoint is None:
-                allowed = ", ".join(sorted(methods))
+                allowed = ", ".join(sorted(methods.keys() | ({"HEAD"} if heads else set())))
                 raise Refusal(
                     405,
                     "method_not_allowed",

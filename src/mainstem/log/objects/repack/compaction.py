@@ -113,7 +113,7 @@ class Compactor:
         self._clock = clock
         self._log_id = log
         self._file_bytes = file_bytes
-        self._key_index_bytes = key_index_bytes
+        self.key_index_bytes = key_index_bytes
         self.planner = CompactionPlanner(ledger, index, clock, io.read_index)
         self.counts = CompactionCounts()
 
@@ -124,7 +124,7 @@ class Compactor:
         streams = self.planner.compactions(await self.planner.look())
         if not streams:
             return False
-        keys = KeyIndex(self._key_index_bytes)
+        keys = KeyIndex(self.key_index_bytes)
         taken = [stream for stream in streams if await self._add_keys(stream, keys)]
         if not taken:
             return False
@@ -159,7 +159,7 @@ class Compactor:
         streams = self.planner.early(indexes)
         if not streams:
             return None
-        shrunk = await shrink(indexes, streams, self._io.read, KeyIndex(self._key_index_bytes))
+        shrunk = await shrink(indexes, streams, self._io.read, KeyIndex(self.key_index_bytes))
         self.counts.read_records += shrunk.read_records
         return shrunk
 
@@ -349,7 +349,7 @@ class Compactor:
 
 
 class _FileRun:
-    """Consecutive files of a round that are written anew, of about `file_bytes` each."""
+    """Consecutive new files of a round, of about `file_bytes` each."""
 
     def __init__(self, place: tuple[int, int], origin: Origin, file_bytes: int) -> None:
         self._place = place  # of the first file: it takes over the range of the one it replaces

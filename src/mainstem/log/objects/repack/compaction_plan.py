@@ -20,7 +20,7 @@ from mainstem.ports.clock import Clock
 from mainstem.records.compacting import StreamCompaction
 
 COMPACTION_BACKLOG_BYTES = 32 * limits.MIB  # of a stream in sealed objects: repacked early, to compact it
-COMPACTION_BACKLOG_BYTES_MAX = 512 * limits.MIB  # above it, compaction does not give way to writes
+COMPACTION_BACKLOG_BYTES_MAX = 512 * limits.MIB  # above it, compaction does not pause for writes
 COMPACTION_STREAMS_MAX = 4_096  # compacted at once
 
 Int64s = npt.NDArray[np.int64]

@@ -67,7 +67,11 @@ class LocalCheckpoints:
     def positions(self) -> list[int]:
         """Of every checkpoint file, intact or not, rising."""
         found = []
-        for name in self._files.listdir(self._directory):
+        try:
+            names = self._files.listdir(self._directory)
+        except FileNotFoundError:  # a directory that was restored, and not opened yet
+            names = []
+        for name in names:
             stem = name.removesuffix(SUFFIX)
             if stem != name and len(stem) == _DIGITS and stem.isascii() and stem.isdigit():
                 found.append(int(stem))

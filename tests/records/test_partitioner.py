@@ -6,7 +6,7 @@ from aiokafka.partitioner import murmur2 as kafka_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.client.partitioner import murmur2, partition_of
+from mainstem.records.partitioner import murmur2, partition_of
 
 
 @settings(max_examples=300, deadline=None)

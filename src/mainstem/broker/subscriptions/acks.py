@@ -1,0 +1,87 @@
+"""Acknowledgements on their way to the ledger: all that arrive while one commit is under way share the next one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem.errors import MainstemError
+from mainstem.ledger.subscriptions import (
+    ACKED_RANGES_PER_COMMAND_MAX,
+    AckedRecords,
+    AckRecords,
+    Range,
+)
+from mainstem.log.log import Log
+
+
+class Acks:
+    """Of one subscription. A subscription that is not durable applies them at once."""
+
+    def __init__(self, log: Log, stream: int, name: str, volatile: AckedRecords | None) -> None:
+        self._log = log
+        self._stream = stream
+        self._name = name
+        self._volatile = volatile
+        self._mark = 0
+        self._ranges: list[Range] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._last: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, mark: int, ranges: list[Range]) -> asyncio.Future[None]:
+        """Acknowledge what is below `mark`, and the ranges. The future is done once that is durable."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._volatile is not None:
+            for first, end in ranges:
+                self._volatile.add(first, end)
+            self._volatile.raise_mark(mark, lambda offset: offset)
+            done.set_result(None)
+            return done
+        self._mark = max(self._mark, mark)
+        self._ranges += ranges
+        self._waiters.append(done)
+        self._last = done
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._commit())
+        return done
+
+    async def settled(self) -> None:
+        """Wait until everything added so far is applied."""
+        if self._last is not None and not self._last.done():
+            await asyncio.wait([self._last])
+
+    async def _commit(self) -> None:
+        try:
+            while self._waiters:
+                waiters, self._waiters = self._waiters, []
+                mark, self._mark = self._mark, 0
+                ranges = merged(self._ranges)
+                self._ranges = []
+                error: MainstemError | None = None
+                for at in range(0, max(1, len(ranges)), ACKED_RANGES_PER_COMMAND_MAX):
+                    some = tuple(ranges[at : at + ACKED_RANGES_PER_COMMAND_MAX])
+                    try:
+                        await self._log.propose(AckRecords(self._stream, self._name, mark, some))
+                    except MainstemError as refused:
+                        error = refused
+                for waiter in waiters:
+                    if waiter.done():
+                        continue
+                    if error is None:
+                        waiter.set_result(None)
+                    else:
+                        waiter.set_exception(error)
+                        waiter.exception()  # a client that asked for no receipt never looks at it
+        finally:
+            self._task = None
+
+
+def merged(ranges: list[Range]) -> list[Range]:
+    """The same offsets as disjoint ranges in order."""
+    found: list[Range] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return found

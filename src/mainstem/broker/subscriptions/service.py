@@ -1,0 +1,234 @@
+"""The subscriptions of all partitions: who consumes, from where on, and how much is left."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.subscriptions.acks import Acks
+from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.entries import MessageEntryReader
+from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
+from mainstem.errors import SubscriptionBusy, SubscriptionNotFound
+from mainstem.ledger.subscriptions import (
+    AckedRecords,
+    AddSubscription,
+    MoveSubscription,
+    Properties,
+    RemoveSubscription,
+    StoredSubscription,
+)
+from mainstem.ledger.topic_schemas import RegisterTopicSchema, RemoveTopicSchemas, TopicSchema
+from mainstem.ledger.topics import Topic
+from mainstem.log.log import Log
+from mainstem.ports.clock import Clock
+
+__all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType", "TopicSchema"]
+
+
+class SubscriptionSummary(NamedTuple):
+    name: str
+    type: SubscriptionType | None  # None: nobody has consumed on this broker
+    durable: bool
+    mark: int
+    backlog: int
+    unacked: int  # entries that consumers hold
+    consumers: tuple[SubscriptionConsumer, ...]
+    properties: Properties
+
+
+class SubscriptionService:
+    def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
+        self._log = log
+        self._clock = clock
+        self._streams = streams
+        self._stored = log.ledger.subscriptions
+        self._schemas = log.ledger.topic_schemas
+        self._running: dict[tuple[int, str], Subscription] = {}
+
+    # Consuming
+
+    async def open(
+        self,
+        topic: Topic,
+        partition: int,
+        name: str,
+        *,
+        start: int,
+        durable: bool = True,
+        properties: Properties = (),
+    ) -> Subscription:
+        """A subscription to join. A new one starts at `start`.
+
+        A partition of -1 is the only one of its topic. A topic in memory only has no durable subscriptions."""
+        stream = stream_of(topic, max(partition, 0))
+        durable = durable and topic.config.durability != "ephemeral"
+        running = self._running.get((stream, name))
+        stored = self._stored.get(stream, name)
+        if running is not None and running.durable == durable and (stored is not None or not durable):
+            return running
+        if running is not None:
+            if running.consumers:
+                raise SubscriptionBusy(f"subscription {name!r} has consumers that are not durable")
+            await self._end(running)
+        reader = MessageEntryReader(self._streams, stream)
+        volatile: AckedRecords | None = None
+        if durable:
+            if stored is None:
+                stored = await self._create(stream, name, start, properties)
+            acked = stored.acked
+        else:
+            acked = volatile = AckedRecords(start)
+        found = self._running.get((stream, name))
+        if found is not None:  # another consumer was faster
+            return found
+        acks = Acks(self._log, stream, name, volatile)
+        opened = Subscription(
+            name, stream, partition, acked, acks, reader, self._clock.now_ms, durable=durable
+        )
+        self._running[stream, name] = opened
+        self._streams.watch([stream], opened)
+        return opened
+
+    async def _create(self, stream: int, name: str, mark: int, properties: Properties) -> StoredSubscription:
+        created: StoredSubscription = await self._log.propose(AddSubscription(stream, name, mark, properties))
+        return created
+
+    async def leave(self, subscription: Subscription, consumer: SubscriptionConsumer) -> None:
+        """A consumer goes. A subscription that is not durable ends with its last consumer."""
+        subscription.leave(consumer)
+        if not subscription.durable and not subscription.consumers and not subscription.sought:
+            await self._end(subscription)
+
+    async def _end(self, subscription: Subscription) -> None:
+        if self._running.get((subscription.stream, subscription.name)) is subscription:
+            del self._running[subscription.stream, subscription.name]
+            self._streams.unwatch([subscription.stream], subscription)
+        await subscription.close()
+
+    async def close(self) -> None:
+        for subscription in list(self._running.values()):
+            await self._end(subscription)
+
+    # Changes
+
+    async def create(
+        self, topic: Topic, partition: int, name: str, start: int, properties: Properties = ()
+    ) -> bool:
+        """Returns False if it existed. Raises InvalidName, LimitReached."""
+        stream = stream_of(topic, partition)
+        if self._stored.get(stream, name) is not None:
+            return False
+        await self._create(stream, name, start, properties)
+        return True
+
+    async def move(self, topic: Topic, partition: int, name: str, mark: int) -> None:
+        """Deliver the records from `mark` on, again if need be. Consumers are disconnected, and may return.
+
+        Raises SubscriptionNotFound."""
+        stream = stream_of(topic, partition)
+        running = self._running.get((stream, name))
+        if running is not None:
+            running.sought = True
+            running.disconnect_all()
+            await running.settled()
+        if running is None or running.durable:
+            await self._log.propose(MoveSubscription(stream, name, mark))
+        else:
+            running.acked.move(mark)
+        if running is not None:
+            running.rewind()
+
+    async def skip(self, topic: Topic, partition: int, name: str, mark: int) -> None:
+        """Acknowledge everything below `mark`. Raises SubscriptionNotFound."""
+        stream = stream_of(topic, partition)
+        subscription = await self.open(topic, partition, name, start=mark)
+        await subscription.ack_below(min(mark, self._streams.bounds(stream)[1]))
+
+    async def delete(self, topic: Topic, partition: int, name: str, *, force: bool = False) -> None:
+        """Raises SubscriptionNotFound, and SubscriptionBusy if it has consumers, unless `force`."""
+        stream = stream_of(topic, partition)
+        running = self._running.get((stream, name))
+        if running is None and self._stored.get(stream, name) is None:
+            raise SubscriptionNotFound(name)
+        if running is not None:
+            if running.consumers and not force:
+                raise SubscriptionBusy(f"subscription {name!r} has consumers: close them first")
+            running.disconnect_all()
+            await running.settled()
+            await self._end(running)
+        if self._stored.get(stream, name) is not None:
+            await self._log.propose(RemoveSubscription(stream, name))
+
+    def forget(self, streams: tuple[int, ...] | list[int]) -> None:
+        """The topic of these streams is deleted."""
+        for subscription in list(self._running.values()):
+            if subscription.stream in streams:
+                del self._running[subscription.stream, subscription.name]
+                self._streams.unwatch([subscription.stream], subscription)
+                subscription.disconnect_all()
+
+    # State
+
+    def running(self, stream: int, name: str) -> Subscription | None:
+        return self._running.get((stream, name))
+
+    def exists(self, stream: int, name: str) -> bool:
+        return (stream, name) in self._running or self._stored.get(stream, name) is not None
+
+    def of_stream(self, stream: int) -> list[SubscriptionSummary]:
+        """By name."""
+        end = self._streams.bounds(stream)[1]
+        found: dict[str, SubscriptionSummary] = {}
+        for stored in self._stored.of_stream(stream):
+            acked = stored.acked
+            backlog = max(0, end - acked.mark - acked.covered(end))
+            running = self._running.get((stream, stored.name))
+            consumers = () if running is None else tuple(running.consumers)
+            found[stored.name] = SubscriptionSummary(
+                stored.name,
+                None if running is None else running.type,
+                True,
+                acked.mark,
+                backlog,
+                0 if running is None else running.unacked,
+                consumers,
+                stored.properties,
+            )
+        for (number, name), running in self._running.items():
+            if number == stream and name not in found and (running.consumers or not running.durable):
+                found[name] = SubscriptionSummary(
+                    name,
+                    running.type,
+                    running.durable,
+                    running.acked.mark,
+                    running.backlog(end),
+                    running.unacked,
+                    tuple(running.consumers),
+                    (),
+                )
+        return [found[name] for name in sorted(found)]
+
+    @property
+    def consumers(self) -> int:
+        """Of all subscriptions of this broker."""
+        return sum(len(running.consumers) for running in self._running.values())
+
+    # Schemas that clients send with their messages
+
+    def schemas(self, topic: Topic) -> tuple[TopicSchema, ...]:
+        """By version, from 0 on."""
+        return self._schemas.versions(topic.streams[0])
+
+    async def register_schema(self, topic: Topic, schema: TopicSchema) -> int:
+        """Returns the number of the version. Raises TooLarge, LimitReached."""
+        for number, known in enumerate(self.schemas(topic)):
+            if (known.type, known.data) == (schema.type, schema.data):
+                return number
+        version: int = await self._log.propose(RegisterTopicSchema(topic.streams[0], schema))
+        return version
+
+    async def delete_schemas(self, topic: Topic) -> int:
+        """Returns how many versions there were."""
+        removed: int = await self._log.propose(RemoveTopicSchemas(topic.streams[0]))
+        return removed

@@ -1,0 +1,553 @@
+"""A subscription at work: one task reads entries and hands them to consumers, by the subscription's type.
+
+| type       | who gets an entry                                                      | on redelivery          |
+|------------|------------------------------------------------------------------------|------------------------|
+| Exclusive  | the one consumer, in order                                             | all from the mark on   |
+| Failover   | the active consumer, in order                                          | all from the mark on   |
+| Shared     | each consumer with room in turn, lower priority numbers first          | these entries, anyone  |
+| Key_Shared | the consumer of the key's slot, once nobody else has one of that slot  | these entries, by slot |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+from mainstem import events, limits
+from mainstem.broker.subscriptions.acks import Acks
+from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryReader
+from mainstem.broker.subscriptions.hashing import HASH_SLOTS, slot_of
+from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionBusy
+from mainstem.ledger.digest import mix
+from mainstem.ledger.subscriptions import AckedRecords, Range
+
+ENTRIES_PER_TURN = 256  # delivered before other work of the loop gets its turn
+HELD_ENTRIES_MAX = 2_000  # read, and waiting for a consumer of their slot
+HELD_BYTES_MAX = 16 * limits.MIB
+DELAYED_ENTRIES_MAX = 100_000  # reading stops here until some of them are due
+UNACKED_ENTRIES_MAX = 200_000  # of a shared subscription
+
+_log = events.named("subscriptions")
+
+
+class SubscriptionType(IntEnum):
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+_IN_ORDER = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
+
+class _Pending:
+    """An entry that a consumer got and has not acknowledged in full."""
+
+    __slots__ = ("_left", "base", "consumer", "count", "left", "slot", "unacked")
+
+    def __init__(
+        self, entry: MessageEntry, consumer: SubscriptionConsumer, slot: int, left: list[Range]
+    ) -> None:
+        self.base = entry.base
+        self.count = entry.count
+        self.consumer = consumer
+        self.slot = slot
+        self.left = left  # not acknowledged when it was delivered
+        self.unacked = min(entry.present, sum(end - first for first, end in left))  # messages
+        self._left: set[int] | None = None
+
+    def settle(self, ranges: list[Range]) -> int:
+        """Some of it is acknowledged. Returns how many messages that are."""
+        if self._left is None:
+            self._left = {offset for first, end in self.left for offset in range(first, end)}
+        end = self.base + self.count
+        for first, last in ranges:
+            self._left.difference_update(range(max(first, self.base), min(last, end)))
+        settled = max(0, self.unacked - len(self._left))
+        self.unacked -= settled
+        return settled
+
+
+class Subscription:
+    def __init__(
+        self,
+        name: str,
+        stream: int,
+        partition: int,
+        acked: AckedRecords,
+        acks: Acks,
+        reader: MessageEntryReader,
+        now_ms: Callable[[], int],
+        *,
+        durable: bool,
+    ) -> None:
+        self.name = name
+        self.stream = stream
+        self.durable = durable
+        self.type = SubscriptionType.EXCLUSIVE
+        self.acked = acked
+        self.reader = reader
+        self.sought = False  # a subscription that is not durable stays for its consumer to return
+        self.consumers: list[SubscriptionConsumer] = []
+        self.active: SubscriptionConsumer | None = None
+        self._partition = partition
+        self._acks = acks
+        self._now_ms = now_ms
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._rewinds = True  # read from the mark on
+        self._read_at = 0
+        self._read: deque[MessageEntry] = deque()  # read, and in line for delivery
+        self._pending: dict[int, _Pending] = {}  # by base
+        self._redeliveries: dict[int, int] = {}  # by base
+        self._replay: list[int] = []  # bases to deliver again or later, sorted
+        self._replaying: dict[int, int] = {}  # base → slot, of the same
+        self._held: dict[int, MessageEntry] = {}  # some of them, with their bytes
+        self._held_bytes = 0
+        self._delayed: list[tuple[int, int, int]] = []  # (due ms, base, slot), a heap
+        self._delayed_bases: set[int] = set()
+        self._slot_holders: dict[int, tuple[SubscriptionConsumer, int]] = {}  # entries in flight by slot
+        self._owners: dict[int, SubscriptionConsumer] = {}  # by slot, as long as the consumers stay
+        self._turn = 0
+
+    # Consumers
+
+    def changed(self) -> None:
+        """There may be something to deliver."""
+        self._wake.set()
+
+    def check_join(self, consumer: SubscriptionConsumer, type: SubscriptionType) -> None:
+        """Raises SubscriptionBusy, InvalidInput if the consumer cannot join."""
+        if self.consumers:
+            if type is not self.type:
+                raise SubscriptionBusy(
+                    f"subscription {self.name!r} has consumers of type {self.type.name}, not {type.name}"
+                )
+            if type is SubscriptionType.EXCLUSIVE:
+                raise SubscriptionBusy(f"exclusive subscription {self.name!r} has a consumer already")
+            if type is SubscriptionType.KEY_SHARED:
+                _check_ranges(consumer, self.consumers)
+        elif type is SubscriptionType.KEY_SHARED:
+            _check_ranges(consumer, ())
+
+    def join(self, consumer: SubscriptionConsumer, type: SubscriptionType) -> None:
+        """Raises SubscriptionBusy, InvalidInput."""
+        self.check_join(consumer, type)
+        if not self.consumers:
+            if self.type is not type:
+                self._forget_progress()
+            self.type = type
+        self.consumers.append(consumer)
+        self._owners.clear()
+        self.sought = False
+        if self.type in _IN_ORDER:
+            self._choose_active()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wake.set()
+
+    def leave(self, consumer: SubscriptionConsumer) -> None:
+        """What it did not acknowledge goes to others. Idempotent."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self._owners.clear()
+        if self.type in _IN_ORDER:
+            if consumer is self.active:
+                self._forget_progress()
+                self.active = None
+                self._choose_active()
+        else:
+            mine = [pending for pending in self._pending.values() if pending.consumer is consumer]
+            for pending in mine:
+                self._return(pending)
+        self._wake.set()
+
+    def disconnect_all(self) -> None:
+        for consumer in list(self.consumers):
+            self.leave(consumer)
+            consumer.sink.disconnect()
+
+    def _choose_active(self) -> None:
+        """By priority; among equals by name and partition, or the first to connect where there is one partition."""
+        chosen: SubscriptionConsumer | None = None
+        if self.consumers:
+            best = min(consumer.priority for consumer in self.consumers)
+            equals = [consumer for consumer in self.consumers if consumer.priority == best]
+            if self._partition >= 0:
+                equals.sort(key=lambda consumer: consumer.name)
+                chosen = equals[self._partition % len(equals)]
+            else:
+                chosen = self.active if self.active in equals else equals[0]
+        before = self.active
+        if chosen is not before:
+            self.active = chosen
+            if before is not None:
+                self._forget_progress()
+        if self.type is SubscriptionType.FAILOVER:
+            for consumer in self.consumers:
+                if chosen is not before or consumer is self.consumers[-1]:
+                    consumer.sink.active_changed(consumer is chosen)
+
+    def _forget_progress(self) -> None:
+        """Deliver again whatever is not acknowledged, in order."""
+        for pending in self._pending.values():
+            pending.consumer.unacked -= pending.unacked
+        self._pending.clear()
+        self._read.clear()
+        self._replay.clear()
+        self._replaying.clear()
+        self._held.clear()
+        self._held_bytes = 0
+        self._delayed.clear()
+        self._delayed_bases.clear()
+        self._slot_holders.clear()
+        self._rewinds = True
+
+    # What clients say
+
+    def flow(self, consumer: SubscriptionConsumer, permits: int) -> None:
+        consumer.permits = min(consumer.permits + permits, 1 << 31)
+        self._wake.set()
+
+    def count_at(self, offset: int) -> int | None:
+        """How many records there are from an offset to the end of its entry; None if the entry is not delivered."""
+        pending = self._pending.get(offset)
+        if pending is None and self.type in _IN_ORDER:
+            # Clients name the offset before an entry to acknowledge everything before it. Entries are in order, and
+            # those that are acknowledged together come first.
+            for pending in self._pending.values():
+                if offset < pending.base + pending.count:
+                    break
+            else:
+                return None
+        if pending is None or offset < pending.base:
+            return None
+        return pending.base + pending.count - offset
+
+    def ack(self, entries: list[tuple[int, list[Range]]]) -> asyncio.Future[None]:
+        """Acknowledge records: (base of the entry, ranges in it). The future is done once that is durable."""
+        for base, ranges in entries:
+            pending = self._pending.get(base)
+            if pending is not None:
+                self._settle(pending, ranges)
+        self._wake.set()
+        return self._acks.add(0, [one for _, ranges in entries for one in ranges])
+
+    def ack_below(self, mark: int, base: int = -1, ranges: list[Range] | None = None) -> asyncio.Future[None]:
+        """Acknowledge everything below an offset, and ranges of the entry at `base`."""
+        while self._pending:
+            pending = next(iter(self._pending.values()))  # in order: only such subscriptions do this
+            if pending.base >= mark:
+                break
+            self._settle(pending, [(pending.base, mark)])
+            if pending.base in self._pending:
+                break  # the mark is inside this one
+        if ranges and (pending_at := self._pending.get(base)) is not None:
+            self._settle(pending_at, ranges)
+        self._wake.set()
+        return self._acks.add(mark, ranges or [])
+
+    def _settle(self, pending: _Pending, ranges: list[Range]) -> None:
+        if any(first <= pending.base and end >= pending.base + pending.count for first, end in ranges):
+            self._drop(pending)
+            self._redeliveries.pop(pending.base, None)
+            return
+        pending.consumer.unacked -= pending.settle(ranges)
+        if pending.unacked <= 0:
+            self._drop(pending)
+            self._redeliveries.pop(pending.base, None)
+
+    def redeliver(self, consumer: SubscriptionConsumer, bases: Iterable[int] | None) -> None:
+        """The client wants these entries again, or all that it has."""
+        if self.type in _IN_ORDER:
+            if consumer is self.active:
+                self._forget_progress()
+        else:
+            wanted = None if bases is None else set(bases)
+            for pending in [one for one in self._pending.values() if one.consumer is consumer]:
+                if wanted is None or pending.base in wanted:
+                    self._return(pending)
+        self._wake.set()
+
+    def _drop(self, pending: _Pending) -> None:
+        del self._pending[pending.base]
+        pending.consumer.unacked -= pending.unacked
+        holder = self._slot_holders.get(pending.slot) if pending.slot >= 0 else None
+        if holder is not None:
+            if holder[1] <= 1:
+                del self._slot_holders[pending.slot]
+            else:
+                self._slot_holders[pending.slot] = (holder[0], holder[1] - 1)
+
+    def _return(self, pending: _Pending) -> None:
+        """Deliver a pending entry again."""
+        self._drop(pending)
+        self._redeliveries[pending.base] = self._redeliveries.get(pending.base, 0) + 1
+        pending.consumer.redelivered += 1
+        self._later(pending.base, pending.slot, None)
+
+    def _later(self, base: int, slot: int, entry: MessageEntry | None) -> None:
+        if base not in self._replaying:
+            insort(self._replay, base)
+        self._replaying[base] = slot
+        if entry is not None and self._held_bytes + entry.size <= HELD_BYTES_MAX:
+            self._held[base] = entry
+            self._held_bytes += entry.size
+
+    # Position
+
+    @property
+    def unacked(self) -> int:
+        """Entries that consumers hold."""
+        return len(self._pending)
+
+    def backlog(self, end: int) -> int:
+        """Offsets below `end` that are not acknowledged."""
+        return max(0, end - self.acked.mark - self.acked.covered(end))
+
+    async def settled(self) -> None:
+        """Wait until every acknowledgement so far is applied."""
+        await self._acks.settled()
+
+    def rewind(self) -> None:
+        """The mark was moved: read from there on."""
+        self._forget_progress()
+        self._redeliveries.clear()
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Deliver nothing more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._acks.settled()
+
+    # Delivery
+
+    async def _run(self) -> None:
+        try:
+            while self.consumers:
+                self._wake.clear()
+                if self._rewinds:
+                    await self._acks.settled()
+                    self._rewinds = False
+                    self._read_at = self.acked.mark
+                in_order = self.type in _IN_ORDER
+                busy = await (self._deliver_in_order() if in_order else self._deliver_shared())
+                if busy:
+                    await asyncio.sleep(0)
+                else:
+                    await self._wait()
+        except NotFound:
+            self.disconnect_all()  # the topic was deleted
+        except MainstemError as error:
+            _log.warning("a subscription stopped", subscription=self.name, error=str(error))
+            self.disconnect_all()
+        except Exception:  # noqa: BLE001  # a bug in one subscription must neither hide nor stop others
+            _log.exception("a subscription failed", subscription=self.name)
+            self.disconnect_all()
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _wait(self) -> None:
+        due_s = None
+        if self._delayed:
+            due_s = max(0.0, (self._delayed[0][0] - self._now_ms()) / 1000) + 0.001
+        try:
+            async with asyncio.timeout(due_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _next(self) -> MessageEntry | None:
+        """The next entry with something that is not acknowledged; None at the end."""
+        while True:
+            while self._read:
+                entry = self._read.popleft()
+                if self.acked.unacked(entry.base, entry.end):
+                    return entry
+            at = self._read_at
+            entries, reached = await self.reader.read(at)
+            if self._rewinds:
+                return None  # moved in the meantime
+            self._read_at = reached
+            if not entries:
+                return None
+            self._read.extend(entries)
+
+    async def _deliver_in_order(self) -> bool:
+        """Returns whether there is more to do now."""
+        for _ in range(ENTRIES_PER_TURN):
+            consumer = self.active
+            if consumer is None or not consumer.has_permits:
+                return False
+            entry = await self._next()
+            if entry is None or self._rewinds:
+                return self._rewinds
+            consumer = self.active
+            if consumer is None:
+                return True
+            self._deliver(consumer, entry, -1)
+        return True
+
+    async def _deliver_shared(self) -> bool:
+        """Returns whether there is more to do now."""
+        self._release_due()
+        if not any(consumer.takes_more for consumer in self.consumers):
+            return False
+        blocked: set[int] = set()  # slots whose earlier entries wait
+        if self._replay:
+            await self._acks.settled()  # or records would come again that are acknowledged
+            if self._rewinds or await self._deliver_again(blocked):
+                return True
+        for _ in range(ENTRIES_PER_TURN):
+            if (
+                len(self._replay) >= HELD_ENTRIES_MAX
+                or len(self._pending) >= UNACKED_ENTRIES_MAX
+                or len(self._delayed) >= DELAYED_ENTRIES_MAX
+                or not any(consumer.takes_more for consumer in self.consumers)
+            ):
+                return False
+            entry = await self._next()
+            if entry is None or self._rewinds:
+                return self._rewinds
+            if entry.base in self._pending or entry.base in self._replaying:
+                continue
+            slot = self._slot(entry)
+            if entry.deliver_at_ms > self._now_ms():
+                if entry.base not in self._delayed_bases:
+                    self._delayed_bases.add(entry.base)
+                    heapq.heappush(self._delayed, (entry.deliver_at_ms, entry.base, slot))
+                continue
+            consumer = None if slot in blocked else self._choose(slot)
+            if consumer is None:
+                blocked.add(slot)
+                self._later(entry.base, slot, entry)
+                if self.type is SubscriptionType.SHARED:
+                    return False
+            else:
+                self._deliver(consumer, entry, slot)
+        return True
+
+    async def _deliver_again(self, blocked: set[int]) -> bool:
+        """Deliver entries of `_replay` in order. Returns whether to start over: something changed meanwhile."""
+        for base in list(self._replay):
+            slot = self._replaying.get(base)
+            if slot is None or slot in blocked:
+                continue
+            if self._choose(slot) is None:
+                blocked.add(slot)
+                if self.type is SubscriptionType.SHARED:
+                    return False
+                continue
+            entry = self._held.get(base)
+            if entry is None:
+                found, _ = await self.reader.read(base, 1)
+                if self._rewinds or base not in self._replaying:
+                    return True
+                entry = next((one for one in found if one.base == base), None)
+                for one in found[1:]:
+                    if one.base in self._replaying and one.base not in self._held:
+                        self._later(one.base, self._replaying[one.base], one)
+            consumer = self._choose(slot)
+            if consumer is None and entry is not None:
+                blocked.add(slot)
+                continue
+            self._forget_replay(base)
+            if entry is None or not self.acked.unacked(entry.base, entry.end):
+                self._redeliveries.pop(base, None)
+            elif consumer is not None:
+                self._deliver(consumer, entry, slot)
+        return False
+
+    def _forget_replay(self, base: int) -> None:
+        self._replay.remove(base)
+        del self._replaying[base]
+        held = self._held.pop(base, None)
+        if held is not None:
+            self._held_bytes -= held.size
+
+    def _release_due(self) -> None:
+        now = self._now_ms()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, base, slot = heapq.heappop(self._delayed)
+            self._delayed_bases.discard(base)
+            self._later(base, slot, None)
+
+    def _slot(self, entry: MessageEntry) -> int:
+        return slot_of(entry.sticky_key) if self.type is SubscriptionType.KEY_SHARED else -1
+
+    def _choose(self, slot: int) -> SubscriptionConsumer | None:
+        """Who gets an entry of a slot now."""
+        if slot >= 0:
+            owner = self._owner(slot)
+            holder = self._slot_holders.get(slot)
+            if owner is None or not owner.takes_more or (holder is not None and holder[0] is not owner):
+                return None
+            return owner
+        ready = [consumer for consumer in self.consumers if consumer.takes_more]
+        if not ready:
+            return None
+        best = min(consumer.priority for consumer in ready)
+        ready = [consumer for consumer in ready if consumer.priority == best]
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+    def _owner(self, slot: int) -> SubscriptionConsumer | None:
+        owner = self._owners.get(slot)
+        if owner is None and self.consumers:
+            if self.consumers[0].ranges is not None:
+                owner = next(
+                    (
+                        consumer
+                        for consumer in self.consumers
+                        if any(first <= slot <= last for first, last in consumer.ranges or ())
+                    ),
+                    None,
+                )
+            else:
+                # The highest score: a consumer that comes or goes moves no slots between the others.
+                owner = max(self.consumers, key=lambda consumer: mix(slot, consumer.serial, 0, 1))
+            if owner is not None:
+                self._owners[slot] = owner
+        return owner
+
+    def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
+        base = entry.base
+        left = self.acked.unacked(base, entry.end)
+        partial = entry.present < entry.count or left != [(base, entry.end)]
+        pending = self._pending[base] = _Pending(entry, consumer, slot, left)
+        unacked = pending.unacked
+        if len(self._pending) > UNACKED_ENTRIES_MAX:  # of a consumer that never acknowledges, in order
+            self._drop(next(iter(self._pending.values())))
+        if slot >= 0:
+            holder = self._slot_holders.get(slot)
+            self._slot_holders[slot] = (consumer, 1 if holder is None else holder[1] + 1)
+        consumer.permits -= entry.count
+        consumer.unacked += unacked
+        consumer.delivered += unacked
+        consumer.sink.deliver(entry, self._redeliveries.get(base, 0), left if partial else None)
+
+
+def _check_ranges(consumer: SubscriptionConsumer, others: Iterable[SubscriptionConsumer]) -> None:
+    """Raises InvalidInput."""
+    if consumer.ranges is not None and not all(
+        0 <= first <= last < HASH_SLOTS for first, last in consumer.ranges
+    ):
+        raise InvalidInput(f"hash ranges are from 0 to {HASH_SLOTS - 1}")
+    for other in others:
+        if (consumer.ranges is None) != (other.ranges is None):
+            raise InvalidInput("consumers of a Key_Shared subscription are all sticky, or none is")
+        for first, last in consumer.ranges or ():
+            if any(
+                first <= taken_last and taken_first <= last for taken_first, taken_last in other.ranges or ()
+            ):
+                raise InvalidInput(f"another consumer takes a part of the hash range {first} to {last}")

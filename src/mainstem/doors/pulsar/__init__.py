@@ -1,0 +1,1 @@
+"""The Pulsar door: Apache Pulsar's binary protocol over TCP."""

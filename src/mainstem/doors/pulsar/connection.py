@@ -1,0 +1,450 @@
+"""One connection of the Pulsar door: frames in, answers and messages out, with bounds on both.
+
+SEND, ACK, FLOW, redelivery and PING are served as they arrive, in order. Any other command is served by a task of its
+own, as clients expect: its answer carries the number of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from mainstem import events, limits
+from mainstem.doors.budget import holder_of, peer_of
+from mainstem.doors.pulsar import commands
+from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.consumers import PulsarConsumer
+from mainstem.doors.pulsar.errors import ServerError, code_of
+from mainstem.doors.pulsar.messages import TYPES
+from mainstem.doors.pulsar.producers import PulsarProducer, SendWaiter
+from mainstem.doors.pulsar.wire import (
+    FRAME_BYTES_MAX,
+    FrameBuffer,
+    InvalidFrame,
+    parse_frame,
+    simple_frame,
+    varint,
+)
+from mainstem.errors import MainstemError, Unauthorized
+
+if TYPE_CHECKING:
+    from mainstem.doors.pulsar.door import PulsarContext
+
+PULSAR_WRITE_BUFFER_BYTES = (
+    1 * limits.MIB
+)  # to a client that does not read, before its consumers get nothing more
+PULSAR_UNSTORED_BYTES_MAX = 16 * limits.MIB  # of SENDs of a connection that are not stored yet
+PULSAR_REQUESTS_MAX = 1_000  # of a connection, under way
+PULSAR_PRODUCERS_MAX = 10_000  # of a connection
+PULSAR_CONSUMERS_MAX = 10_000  # of a connection
+PROTOCOL_VERSION = 21
+
+_NO_REQUEST = (1 << 64) - 1  # the request id of errors that answer no request
+
+_log = events.named("pulsar")
+
+
+class PulsarConnection(asyncio.Protocol):
+    def __init__(self, context: PulsarContext) -> None:
+        self.context = context
+        self.caller: PulsarCaller
+        self.producers: dict[int, PulsarProducer] = {}
+        self.consumers: dict[int, PulsarConsumer] = {}
+        self.watchers: set[int] = set()
+        self.peer = ""
+        self.active_at = 0.0
+        self.pinged = False
+        self._frames = FrameBuffer()
+        self._authenticated = False
+        self._admitted = False
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._writable = True
+        self._paused = False
+        self._held = False  # by the rates of the principal
+        self._unstored_bytes = 0
+        self._counted = 0  # bytes that the budget counts for this connection
+        self._holder = ""
+        self._requests = 0
+        self._finishing = False
+        self.closed = False
+        self._expiry: asyncio.TimerHandle | None = None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=PULSAR_WRITE_BUFFER_BYTES)
+        self.active_at = asyncio.get_running_loop().time()
+        self.peer = self._holder = peer_of(transport)
+        self.caller = self.context.caller(self.peer)
+        if not self.context.connections.admit(self):
+            self.context.metrics.connections_refused += 1
+            self._transport.abort()
+            return
+        self._admitted = True
+        self.context.metrics.connections_accepted += 1
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed or not self._admitted or self._finishing:
+            return
+        self.active_at = asyncio.get_running_loop().time()
+        self.pinged = False
+        self._frames.feed(data)
+        self._receive()
+
+    def _receive(self) -> None:
+        try:
+            while not self.closed and not self._full:
+                frame = self._frames.next()
+                if frame is None:
+                    break
+                self._serve(frame)
+        except InvalidFrame as error:
+            self._drop(str(error))
+        self._count_received()
+        self._pause_or_resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for producer in list(self.producers.values()):
+            self.context.producers.remove(producer)
+        for consumer in list(self.consumers.values()):
+            self.context.connections.work(commands.leave(self, consumer))
+        self.context.metrics.producers -= len(self.producers)
+        self.context.metrics.consumers -= len(self.consumers)
+        self.producers.clear()
+        self.consumers.clear()
+        self._out.clear()
+        self._count_received()
+        self.context.connections.forget(self)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        for consumer in self.consumers.values():
+            consumer.subscription.changed()
+        self._pause_or_resume()
+
+    # What the door calls
+
+    def finish(self) -> None:
+        """Take nothing more, and close once what was received is stored."""
+        self._finishing = True
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.leave(consumer.member)
+        self._close_if_finished()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def unused_since(self) -> float | None:
+        return None if self.producers or self.consumers or self._requests else self.active_at
+
+    def ping(self) -> None:
+        self.pinged = True
+        self.write(simple_frame("ping"))
+
+    # Frames in
+
+    def _serve(self, data: bytes) -> None:
+        frame = parse_frame(data)
+        command = frame.command
+        name = TYPES.get(command.type)
+        metrics = self.context.metrics
+        metrics.commands[name or "unknown"] += 1
+        if name is None:
+            _log.info("unknown command", type=command.type, client=self.peer)
+            return
+        if name == "connect":
+            if self._authenticated:
+                self._drop("CONNECT came twice")
+                return
+            self._start(name, self._connect(command.connect), _NO_REQUEST)
+        elif not self._authenticated:
+            self._drop("a command before CONNECT")
+        elif name == "send":
+            self._send(command.send, frame.rest)
+        elif name == "ack":
+            self._ack(command.ack)
+        elif name == "flow":
+            consumer = self.consumers.get(command.flow.consumer_id)
+            if consumer is not None:
+                consumer.subscription.flow(consumer.member, command.flow.messagePermits)
+        elif name == "redeliver":
+            commands.redeliver(self, command.redeliver)
+        elif name == "ping":
+            self.write(simple_frame("pong"))
+        elif name == "pong":
+            pass
+        else:
+            request = getattr(command, name)
+            handler = commands.HANDLERS.get(name)
+            request_id = getattr(request, "request_id", _NO_REQUEST)
+            if handler is None:
+                self.error(name, request_id, ServerError.NOT_ALLOWED, f"{name} is not supported")
+            else:
+                self._start(name, handler(self, request), request_id)
+
+    def _start(self, name: str, work: Any, request_id: int) -> None:
+        self._requests += 1
+        self.context.connections.work(self._answer(name, work, request_id))
+
+    async def _answer(self, name: str, work: Any, request_id: int) -> None:
+        try:
+            await work
+        except MainstemError as error:
+            self.error(name, request_id, code_of(error), self._shown(str(error)))
+            if isinstance(error, Unauthorized) and not self._authenticated:
+                self._flush()
+                self._transport.close()
+        except Exception:  # noqa: BLE001  # a bug in one command must not take the connection, nor hide
+            _log.exception("command failed", command=name)
+            self.error(name, request_id, ServerError.UNKNOWN, "a fault of the server")
+        finally:
+            self._requests -= 1
+            self._receive()
+            self._close_if_finished()
+
+    async def _connect(self, command: Any) -> None:
+        await self._authenticate(command.auth_method_name, command.auth_data)
+        self._authenticated = True
+        self.context.budget.received.give(self._holder, self._counted)
+        self._holder = holder_of(self.caller.principal, self.peer)
+        self.context.budget.received.take(self._holder, self._counted)
+        self._frames.frame_bytes_max = FRAME_BYTES_MAX
+        self.write(
+            simple_frame(
+                "connected",
+                server_version="Mainstem",
+                protocol_version=min(PROTOCOL_VERSION, command.protocol_version),
+                max_message_size=self.context.message_bytes_max,
+                feature_flags={"supports_get_partitioned_metadata_without_auto_creation": True},
+            )
+        )
+        self._receive()
+
+    async def _authenticate(self, method: str, data: bytes) -> None:
+        await self.caller.authenticate(method, data)
+        if self.caller.expires_ms is not None:
+            left_ms = self.caller.expires_ms - self.context.broker.clock.now_ms()
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_later(max(0.0, left_ms / 1000), self._drop, "the token expired")
+
+    def _send(self, command: Any, rest: memoryview) -> None:
+        producer = self.producers.get(command.producer_id)
+        if producer is None:
+            return  # closed meanwhile: the client sends it again
+        context = self.context
+        self._unstored_bytes += len(rest)
+        try:
+            producer.send(
+                context.broker.appends, context.broker.streams.get(producer.topic.name), command, rest
+            )
+        except MainstemError as error:
+            self._unstored_bytes -= len(rest)
+            self._send_error(producer.id, command.sequence_id, error)
+            return
+        rates = context.broker.rates
+        if rates.stored.active:
+            held_ms = rates.produce(
+                self.caller.principal, producer.topic.namespace, len(rest), max(command.num_messages, 1)
+            )
+            if held_ms:
+                self._hold(held_ms / 1000)
+
+    def _send_error(self, producer: int, sequence: int, error: BaseException) -> None:
+        known = isinstance(error, MainstemError)
+        code = code_of(cast("MainstemError", error)) if known else ServerError.UNKNOWN
+        text = self._shown(str(error)) if known else "a fault of the server"
+        self.context.metrics.errors["send"] += 1
+        self.write(
+            simple_frame("send_error", producer_id=producer, sequence_id=sequence, error=code, message=text)
+        )
+
+    def _ack(self, command: Any) -> None:
+        consumer = self.consumers.get(command.consumer_id)
+        if consumer is None:
+            if command.HasField("request_id"):
+                self._ack_response(command, ServerError.CONSUMER_NOT_FOUND, "the consumer is closed")
+            return
+        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
+            self._ack_response(command, ServerError.NOT_ALLOWED, "transactions are not supported")
+            return
+        try:
+            started = consumer.ack_at_once(command)
+        except MainstemError as error:
+            self._ack_response(command, code_of(error), str(error))
+            return
+        if command.HasField("request_id") or started is None:
+            self._requests += 1
+            self.context.connections.work(self._answer_ack(consumer, command, started))
+
+    async def _answer_ack(
+        self, consumer: PulsarConsumer, command: Any, started: asyncio.Future[None] | None
+    ) -> None:
+        try:
+            await (consumer.ack(command) if started is None else started)
+        except MainstemError as error:
+            self._ack_response(command, code_of(error), self._shown(str(error)))
+        else:
+            self._ack_response(command, None, "")
+        finally:
+            self._requests -= 1
+            self._receive()
+            self._close_if_finished()
+
+    def _ack_response(self, command: Any, error: ServerError | None, message: str) -> None:
+        if not command.HasField("request_id"):
+            return
+        fields: dict[str, object] = {"consumer_id": command.consumer_id, "request_id": command.request_id}
+        if error is not None:
+            self.context.metrics.errors["ack"] += 1
+            fields.update(error=error, message=message)
+        self.write(simple_frame("ack_response", **fields))
+
+    # What producers and consumers call
+
+    def sent(self, receipt: SendWaiter, base: int) -> None:
+        self._unstored_bytes -= receipt.size
+        metrics = self.context.metrics
+        metrics.messages_in += 1
+        metrics.bytes_in += receipt.size
+        if self.closed:
+            return
+        producer = receipt.producer
+        message_id = b"\x08" + varint(producer.ledger) + b"\x10" + varint(base)
+        if producer.partition >= 0:
+            message_id += b"\x18" + varint(producer.partition)
+        fields = b"\x08%b\x10%b\x1a%b%b" % (
+            varint(producer.id),
+            varint(receipt.sequence),
+            varint(len(message_id)),
+            message_id,
+        )
+        if receipt.highest_sequence:
+            fields += b"\x20" + varint(receipt.highest_sequence)
+        command = b"\x08\x07\x3a" + varint(len(fields)) + fields  # type SEND_RECEIPT, field 7
+        size = len(command)
+        self.write((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + command)
+
+    def not_sent(self, receipt: SendWaiter, error: BaseException) -> None:
+        self._unstored_bytes -= receipt.size
+        if not self.closed:
+            self._send_error(receipt.producer.id, receipt.sequence, error)
+
+    def close_producer(self, producer: PulsarProducer) -> None:
+        producer.closed = True
+        if self.producers.get(producer.id) is producer:
+            del self.producers[producer.id]
+            self.context.metrics.producers -= 1
+        self.write(simple_frame("close_producer", producer_id=producer.id, request_id=_NO_REQUEST))
+
+    def producer_ready(self, producer: PulsarProducer) -> None:
+        commands.answer_producer(self, producer)
+
+    def close_consumer(self, consumer: PulsarConsumer) -> None:
+        if self.consumers.get(consumer.id) is consumer:
+            del self.consumers[consumer.id]
+            self.context.metrics.consumers -= 1
+        consumer.subscription.leave(consumer.member)
+        self.write(simple_frame("close_consumer", consumer_id=consumer.id, request_id=_NO_REQUEST))
+
+    def tell_active(self, consumer: PulsarConsumer, active: bool) -> None:
+        self.write(simple_frame("active_consumer_change", consumer_id=consumer.id, is_active=active))
+
+    # Frames out
+
+    @property
+    def writable(self) -> bool:
+        return self._writable and not self.closed
+
+    def write(self, data: bytes) -> None:
+        """Send at the end of this turn of the loop, together with everything else that is written in it."""
+        if self.closed:
+            return
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._out and not self.closed:
+            out, self._out = self._out, []
+            self._transport.write(b"".join(out))
+        if self._paused:
+            self._receive()
+        else:
+            self._count_received()
+        if self._finishing:
+            self._close_if_finished()
+
+    def error(self, command: str, request_id: int, code: ServerError, message: str) -> None:
+        """The answer to a command that was refused, in the form that its clients expect."""
+        self.context.metrics.errors[command] += 1
+        self.write(commands.error_frame(command, request_id, code, message))
+
+    def _shown(self, text: str) -> str:
+        return text if self.caller.view is None else self.caller.view.text(text)
+
+    # Bounds
+
+    @property
+    def _full(self) -> bool:
+        return (
+            self._unstored_bytes > PULSAR_UNSTORED_BYTES_MAX
+            or self._requests >= PULSAR_REQUESTS_MAX
+            or self._held
+            or (not self._authenticated and self._requests > 0)
+            or not self._writable
+        )
+
+    def _count_received(self) -> None:
+        """Tell the budget how many bytes are held for this connection."""
+        held = 0 if self.closed else len(self._frames) + self._unstored_bytes
+        pool, change = self.context.budget.received, held - self._counted
+        if change > 0:
+            pool.take(self._holder, change)
+        elif change < 0:
+            pool.give(self._holder, -change)
+        self._counted = held
+        if change > 0 and pool.over(self._holder) and len(self._frames) and not self._unstored_bytes:
+            self.context.budget.floods_closed += 1
+            self._drop("the client exceeds its budget")
+
+    def _pause_or_resume(self) -> None:
+        if self.closed or self._full == self._paused:
+            return
+        self._paused = not self._paused
+        if self._paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _hold(self, seconds: float) -> None:
+        """Read nothing more for a while: the client exceeds its rate."""
+        if not self._held:
+            self._held = True
+            asyncio.get_running_loop().call_later(seconds, self._release)
+
+    def _release(self) -> None:
+        self._held = False
+        if not self.closed:
+            self._receive()
+
+    def _drop(self, reason: str) -> None:
+        if not self.closed:
+            self.context.metrics.connections_dropped += 1
+            _log.info("connection closed", client=self.peer, reason=reason)
+            self._transport.abort()
+
+    def _close_if_finished(self) -> None:
+        if self._finishing and not self.closed and not self._requests and self._unstored_bytes <= 0:
+            self._transport.close()

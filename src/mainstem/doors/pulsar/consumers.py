@@ -1,0 +1,183 @@
+"""Consumers: entries as MESSAGE commands, and acknowledgements as offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from mainstem.broker.access.rules import Operation
+from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.entries import MessageEntry
+from mainstem.broker.subscriptions.subscription import Subscription
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.records import encoded
+from mainstem.doors.pulsar.topic_names import ledger_of, position_of
+from mainstem.doors.pulsar.wire import payload_frame, varint
+from mainstem.errors import InvalidInput
+
+INDIVIDUAL, CUMULATIVE = 0, 1
+
+_WORD_BITS = 64
+_ACK_SET_WORDS_MAX = 1 << 14
+
+Range = tuple[int, int]
+
+
+class ConsumerClient(Protocol):
+    """The connection of a consumer."""
+
+    caller: PulsarCaller
+
+    @property
+    def writable(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close_consumer(self, consumer: PulsarConsumer) -> None:
+        """Tell the client to subscribe again."""
+        ...
+
+    def tell_active(self, consumer: PulsarConsumer, active: bool) -> None: ...
+
+
+class PulsarConsumer:
+    """One consumer of a client. It is the sink of a consumer of the broker."""
+
+    def __init__(
+        self,
+        client: ConsumerClient,
+        id: int,
+        topic: Topic,
+        partition: int,
+        subscription: Subscription,
+        name: str,
+        *,
+        priority: int,
+        ranges: tuple[Range, ...] | None,
+        epoch: int | None,
+    ) -> None:
+        self.client = client
+        self.id = id
+        self.topic = topic
+        self.partition = partition  # -1: the topic has one without a number
+        self.subscription = subscription
+        self.ledger = ledger_of(topic)
+        self.epoch = epoch  # counts the client's calls for redelivery
+        self.member = SubscriptionConsumer(self, name, priority=priority, ranges=ranges)
+        self._id_field = b"\x08" + varint(id)  # consumer_id
+        self._ledger_field = b"\x08" + varint(self.ledger) + b"\x10"  # ledgerId, and the tag of entryId
+        self._partition_field = b"" if partition < 0 else b"\x18" + varint(partition)
+        self._access_state = -1
+
+    # What the subscription calls
+
+    @property
+    def writable(self) -> bool:
+        return self.client.writable
+
+    def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[Range] | None) -> None:
+        caller = self.client.caller
+        if self._access_state != caller.access_state:
+            if not caller.may(Operation.READ, self.topic.name):
+                self.client.close_consumer(self)  # when it subscribes again, it learns why
+                return
+            self._access_state = caller.access_state
+        message_id = self._ledger_field + varint(entry.base) + self._partition_field
+        fields = self._id_field + b"\x12" + varint(len(message_id)) + message_id
+        if redeliveries:
+            fields += b"\x18" + varint(redeliveries)
+        if unacked is not None and entry.batched:
+            for word in _ack_set(entry, unacked):
+                fields += b"\x20" + varint(word)
+        if self.epoch is not None:
+            fields += b"\x28" + varint(self.epoch)
+        command = b"\x08\x09\x4a" + varint(len(fields)) + fields  # type MESSAGE, field 9
+        metadata, payload = encoded(entry)
+        self.client.write(payload_frame(command, metadata, payload))
+
+    def active_changed(self, active: bool) -> None:
+        self.client.tell_active(self, active)
+
+    def disconnect(self) -> None:
+        self.client.close_consumer(self)
+
+    # What the client says
+
+    async def ack(self, command: Any) -> None:
+        """Returns once the acknowledgement is durable. Raises InvalidInput, LimitReached, NotFound."""
+        await self._start_ack(command, await self._counts(command))
+
+    def ack_at_once(self, command: Any) -> asyncio.Future[None] | None:
+        """The same, if everything it needs is known; None: `ack` has to read."""
+        counts: dict[int, int] = {}
+        for message_id in command.message_id:
+            count = self.subscription.count_at(message_id.entryId)
+            if count is None:
+                return None
+            counts[message_id.entryId] = count
+        return self._start_ack(command, counts)
+
+    async def _counts(self, command: Any) -> dict[int, int]:
+        """The number of records of each entry."""
+        counts: dict[int, int] = {}
+        for message_id in command.message_id:
+            base = message_id.entryId
+            if message_id.ledgerId != self.ledger or base >= 1 << 62:
+                continue
+            count = self.subscription.count_at(base)
+            if count is None:
+                entry = await self.subscription.reader.at(base)
+                count = 1 if entry is None else max(1, entry.end - base)
+            counts[base] = count
+        return counts
+
+    def _start_ack(self, command: Any, counts: dict[int, int]) -> asyncio.Future[None]:
+        entries: list[tuple[int, list[Range]]] = []
+        for message_id in command.message_id:
+            position = position_of(message_id, self.ledger)
+            if position.earliest or position.latest:
+                continue  # of another incarnation of the topic
+            base = position.entry
+            entries.append((base, _acked_ranges(base, counts.get(base, 1), message_id.ack_set)))
+        if command.ack_type == CUMULATIVE:
+            if not entries:
+                return self.subscription.ack([])
+            base, ranges = max(entries)
+            if ranges == [(base, base + counts.get(base, 1))]:
+                return self.subscription.ack_below(ranges[0][1])
+            return self.subscription.ack_below(base, base, ranges)
+        return self.subscription.ack(entries)
+
+
+def _acked_ranges(base: int, count: int, words: Sequence[int]) -> list[Range]:
+    """The acknowledged offsets of an entry: those whose bits are not set. Words of zeros at the end are left out.
+
+    Raises InvalidInput."""
+    if not words:
+        return [(base, base + count)]
+    if len(words) > _ACK_SET_WORDS_MAX:
+        raise InvalidInput(f"an acknowledgement of {len(words)} words: the limit is {_ACK_SET_WORDS_MAX}")
+    ranges: list[Range] = []
+    for index in range(count):
+        at = index // _WORD_BITS
+        if at < len(words) and words[at] >> (index % _WORD_BITS) & 1:
+            continue
+        if ranges and ranges[-1][1] == base + index:
+            ranges[-1] = (ranges[-1][0], base + index + 1)
+        else:
+            ranges.append((base + index, base + index + 1))
+    return ranges
+
+
+def _ack_set(entry: MessageEntry, unacked: list[Range]) -> list[int]:
+    """The bits of what is left of an entry, as unsigned words."""
+    left = 0
+    present = {record.offset for record in entry.records} if entry.packed is None else None
+    for first, end in unacked:
+        for offset in range(first, end):
+            if present is None or offset in present:
+                left |= 1 << (offset - entry.base)
+    words = max(1, -(-entry.count // _WORD_BITS))
+    return [left >> (_WORD_BITS * at) & 0xFFFFFFFFFFFFFFFF for at in range(words)]

@@ -1,0 +1,194 @@
+"""The Pulsar door: listens, hands out connections, and closes them politely."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mainstem import events, limits
+from mainstem.address import Address
+from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import NamespaceView, view_of
+from mainstem.broker.subscriptions.entries import MessageEntryReader
+from mainstem.doors.budget import Budget, Seats
+from mainstem.doors.http.transport.requests import HttpRequest
+from mainstem.doors.http.transport.responses import Response
+from mainstem.doors.open_connections import OpenConnections
+from mainstem.doors.pulsar.admin import PulsarAdmin
+from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.connection import PulsarConnection
+from mainstem.doors.pulsar.lookup import Lookup
+from mainstem.doors.pulsar.metrics import PulsarMetrics
+from mainstem.doors.pulsar.producers import PulsarProducers
+from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
+from mainstem.errors import InvalidConfig, Unavailable
+
+PULSAR_KEEP_ALIVE_S = 30.0  # a silent client gets a PING after this; one that stays silent is cut off
+PULSAR_TLS_SHUTDOWN_S = 2.0
+
+_log = events.named("pulsar")
+_BACKLOG = 1024
+
+
+def pulsar_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """TLS as configured by the flags. Raises InvalidConfig."""
+    if cert is None:
+        if key is not None:
+            raise InvalidConfig("--pulsar-tls-key needs --pulsar-tls-cert")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as wrong:
+        raise InvalidConfig(f"the TLS files of the Pulsar door cannot be used: {wrong}") from None
+    return context
+
+
+class PulsarConnections(OpenConnections[PulsarConnection]):
+    def __init__(self, seats: Seats, metrics: PulsarMetrics) -> None:
+        super().__init__()
+        self._seats = seats
+        self._metrics = metrics
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def admit(self, connection: PulsarConnection) -> bool:
+        """False: there are too many already."""
+        if not self._seats.admit(connection.peer, connection):
+            return False
+        self._held.add(connection)
+        return True
+
+    def forget(self, connection: PulsarConnection) -> None:
+        self._seats.leave(connection.peer, connection)
+        super().forget(connection)
+
+    def start_sweeping(self) -> None:
+        self._sweep = asyncio.get_running_loop().call_later(PULSAR_KEEP_ALIVE_S / 2, self._keep_alive)
+
+    def _keep_alive(self) -> None:
+        """Ping silent clients, and cut off those that do not answer."""
+        self.start_sweeping()
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._held):
+            silent_s = now - connection.active_at
+            if silent_s > 2 * PULSAR_KEEP_ALIVE_S:
+                self._metrics.connections_dropped += 1
+                _log.info("silent client cut off", client=connection.peer)
+                connection.abort()
+            elif silent_s > PULSAR_KEEP_ALIVE_S and not connection.pinged:
+                connection.ping()
+
+    async def drain(self, within_s: float) -> int:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        return await super().drain(within_s)
+
+
+@dataclass
+class PulsarContext:
+    """What the connections of one listener share."""
+
+    broker: Broker
+    lookup: Lookup
+    producers: PulsarProducers
+    connections: PulsarConnections
+    metrics: PulsarMetrics
+    budget: Budget
+    view: NamespaceView | None
+    insecure: bool
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+    def caller(self, host: str) -> PulsarCaller:
+        return PulsarCaller(self.broker, host, insecure=self.insecure, view=self.view)
+
+    def entries(self, stream: int) -> MessageEntryReader:
+        return MessageEntryReader(self.broker.streams, stream)
+
+    def new_token(self) -> str:
+        return self.broker.random.token(8).hex()
+
+
+class PulsarDoor:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        broker_id: int = 1,
+        advertise: Address | None = None,
+        connections_max: int = limits.PULSAR_CONNECTIONS_MAX,
+        auto_create: bool = True,
+        tls: ssl.SSLContext | None = None,
+        insecure: bool = False,
+        budget: Budget | None = None,
+    ) -> None:
+        self._broker = broker
+        self._advertise = advertise
+        self._auto_create = auto_create
+        self._tls = tls
+        self._insecure = insecure
+        self._budget = budget or Budget()
+        self.metrics = PulsarMetrics()
+        self.producers = PulsarProducers(broker_id)
+        self._connections = PulsarConnections(self._budget.door(connections_max), self.metrics)
+        self._server: asyncio.Server | None = None
+        self.lookup: Lookup | None = None  # once it listens
+
+    async def start(self, address: Address) -> Address:
+        """Listen. Returns the address as bound. Raises OSError, InvalidName."""
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls = {
+                "ssl": self._tls,
+                "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
+                "ssl_shutdown_timeout": PULSAR_TLS_SHUTDOWN_S,
+            }
+        server = await loop.create_server(
+            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False, **tls
+        )
+        self._server = server
+        host, port, *_ = server.sockets[0].getsockname()
+        bound = Address(host, port)
+        own = Address.parse(address.advertise) if address.advertise else None
+        self.advertised = own or self._advertise or bound
+        self.lookup = Lookup(
+            self._broker, self.advertised, tls=self._tls is not None, auto_create=self._auto_create
+        )
+        self._context = PulsarContext(
+            broker=self._broker,
+            lookup=self.lookup,
+            producers=self.producers,
+            connections=self._connections,
+            metrics=self.metrics,
+            budget=self._budget,
+            view=view_of(address.namespace) if address.namespace else None,
+            insecure=self._insecure,
+        )
+        self._connections.start_sweeping()
+        await server.start_serving()
+        return bound
+
+    async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
+        """The admin API, for the HTTP door."""
+        if self.lookup is None:
+            raise Unavailable("the Pulsar door is not open yet")
+        return await PulsarAdmin(self._broker, self.lookup, self.producers).serve(request, method, path)
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        return self._broker.access.restricted and not self._insecure
+
+    async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
+        """Accept nobody, store what was received, close. Returns how many were cut off after `drain_s`."""
+        if self._server is None:
+            return 0
+        self._server.close()
+        return await self._connections.drain(drain_s)
+
+    def _connection(self) -> PulsarConnection:
+        return PulsarConnection(self._context)

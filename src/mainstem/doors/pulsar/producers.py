@@ -1,0 +1,222 @@
+"""PulsarProducers: who may publish to a partition, under which name, and the outcome of each message."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Any, Protocol
+
+from google.protobuf.message import DecodeError
+
+from mainstem.broker.access.rules import Operation
+from mainstem.broker.append import Appends
+from mainstem.broker.streams import stream_of
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
+from mainstem.doors.pulsar.messages import MessageMetadata
+from mainstem.doors.pulsar.records import batch_of
+from mainstem.doors.pulsar.topic_names import ledger_of
+from mainstem.doors.pulsar.wire import split_payload
+from mainstem.errors import Forbidden, InvalidBatch, MainstemError, TopicNotFound
+
+SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
+
+
+class ProducerClient(Protocol):
+    """The connection of a producer."""
+
+    caller: PulsarCaller
+
+    def close_producer(self, producer: PulsarProducer) -> None:
+        """Another producer took over, or the topic was deleted."""
+        ...
+
+    def producer_ready(self, producer: PulsarProducer) -> None:
+        """A producer that waited for exclusive access has it."""
+        ...
+
+    def sent(self, receipt: SendWaiter, base: int) -> None: ...
+
+    def not_sent(self, receipt: SendWaiter, error: BaseException) -> None: ...
+
+
+class SendWaiter:
+    """Receives the outcome of one SEND."""
+
+    __slots__ = ("_client", "highest_sequence", "producer", "sequence", "size")
+
+    def __init__(
+        self, client: ProducerClient, producer: PulsarProducer, sequence: int, highest: int, size: int
+    ) -> None:
+        self._client = client
+        self.producer = producer
+        self.sequence = sequence
+        self.highest_sequence = highest
+        self.size = size  # of the frame
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, placed: tuple[int, bool], /) -> None:
+        self._client.sent(self, placed[0])
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._client.not_sent(self, error)
+
+
+class PulsarProducer:
+    def __init__(
+        self, client: ProducerClient, id: int, name: str, topic: Topic, partition: int, epoch: int
+    ) -> None:
+        self.client = client
+        self.id = id
+        self.name = name
+        self.topic = topic
+        self.partition = partition  # -1: the topic has one without a number
+        self.stream = stream_of(topic, max(partition, 0))
+        self.ledger = ledger_of(topic)
+        self.epoch = epoch
+        self.topic_epoch: int | None = None
+        self.request_id = 0  # of the command that created it
+        self.schema_version: bytes | None = None
+        self.ready = True
+        self.closed = False
+        self.messages = 0
+        self.bytes = 0
+        self._access_state = -1
+
+    def send(self, appends: Appends, topic: Topic | None, command: Any, rest: memoryview) -> None:
+        """Append a message or a batch. Raises what is wrong with it."""
+        if self.closed or not self.ready:
+            raise PulsarRefusal(
+                ServerError.PRODUCER_FENCED, "the producer has no access to the topic any more"
+            )
+        if topic is None or topic.topic_id != self.topic.topic_id:
+            raise TopicNotFound(self.topic.name)
+        self.topic = topic  # with its current settings
+        caller = self.client.caller
+        if self._access_state != caller.access_state:
+            if not caller.may(Operation.WRITE, topic.name):
+                raise Forbidden(f"{caller.principal.name} may not WRITE topic {topic.name!r}")
+            self._access_state = caller.access_state
+        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
+            raise PulsarRefusal(ServerError.NOT_ALLOWED, "transactions are not supported")
+        encoded, payload = split_payload(rest)
+        try:
+            metadata = MessageMetadata.FromString(encoded)
+        except DecodeError:
+            raise InvalidBatch("the metadata of the message is damaged") from None
+        built = batch_of(metadata, payload)
+        waiter = SendWaiter(self.client, self, command.sequence_id, command.highest_sequence_id, len(rest))
+        appends.batches(topic, max(self.partition, 0), built.batch, waiter)
+        self.messages += built.count
+        self.bytes += len(rest)
+
+
+class _TopicProducers:
+    """The producers of one stream."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, PulsarProducer] = {}
+        self.exclusive: PulsarProducer | None = None
+        self.waiting: deque[PulsarProducer] = deque()
+        self.epoch = 0
+
+
+class PulsarProducers:
+    """The producers of all topics of this broker."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._topics: dict[int, _TopicProducers] = {}
+        self._broker_id = broker_id
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return sum(len(topic.by_name) for topic in self._topics.values())
+
+    def of_stream(self, stream: int) -> list[PulsarProducer]:
+        found = self._topics.get(stream)
+        return [] if found is None else list(found.by_name.values())
+
+    def new_name(self, token: str) -> str:
+        return f"mainstem-{self._broker_id}-{token}-{next(self._numbers)}"
+
+    def add(self, producer: PulsarProducer, mode: int, topic_epoch: int | None) -> None:
+        """Raises PulsarRefusal. A producer that has to wait is not ready."""
+        topic = self._topics.setdefault(producer.stream, _TopicProducers())
+        self._replace(topic, producer)
+        taken = topic.exclusive is not None or bool(topic.waiting)
+        if mode == SHARED:
+            if taken:
+                raise PulsarRefusal(ServerError.PRODUCER_BUSY, "the topic has an exclusive producer")
+            topic.by_name[producer.name] = producer
+            return
+        if topic_epoch is not None and topic_epoch < topic.epoch:
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, "another exclusive producer took over the topic")
+        if mode == EXCLUSIVE and (taken or topic.by_name):
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, "the topic has other producers")
+        if mode == WAIT_FOR_EXCLUSIVE and (taken or topic.by_name):
+            producer.ready = False
+            topic.waiting.append(producer)
+            return
+        if mode == EXCLUSIVE_WITH_FENCING:
+            for other in [*topic.by_name.values(), *topic.waiting]:
+                self._discard(topic, other)
+                other.client.close_producer(other)
+        self._take(topic, producer, topic_epoch)
+
+    def _replace(self, topic: _TopicProducers, producer: PulsarProducer) -> None:
+        """A producer that connects again takes the place of its former self. Raises PulsarRefusal."""
+        old = topic.by_name.get(producer.name)
+        if old is None:
+            return
+        if old.id != producer.id or old.epoch >= producer.epoch:
+            raise PulsarRefusal(
+                ServerError.PRODUCER_BUSY,
+                f"a producer named {producer.name!r} is connected to topic {producer.topic.name!r}",
+            )
+        self._discard(topic, old)
+        old.closed = True
+
+    def _take(self, topic: _TopicProducers, producer: PulsarProducer, topic_epoch: int | None) -> None:
+        topic.epoch = max(topic.epoch + 1 if topic_epoch is None else topic_epoch, topic.epoch)
+        producer.topic_epoch = topic.epoch
+        producer.ready = True
+        topic.exclusive = producer
+        topic.by_name[producer.name] = producer
+
+    @staticmethod
+    def _discard(topic: _TopicProducers, producer: PulsarProducer) -> None:
+        if topic.by_name.get(producer.name) is producer:
+            del topic.by_name[producer.name]
+        if producer in topic.waiting:
+            topic.waiting.remove(producer)
+        if topic.exclusive is producer:
+            topic.exclusive = None
+        producer.closed = True
+
+    def remove(self, producer: PulsarProducer) -> None:
+        """Idempotent. The next producer that waits gets exclusive access."""
+        topic = self._topics.get(producer.stream)
+        if topic is None:
+            return
+        self._discard(topic, producer)
+        if topic.waiting and topic.exclusive is None and not topic.by_name:
+            chosen = topic.waiting.popleft()
+            self._take(topic, chosen, None)
+            chosen.client.producer_ready(chosen)
+        if not topic.by_name and not topic.waiting and not topic.epoch:
+            del self._topics[producer.stream]
+
+    def close_topic(self, streams: tuple[int, ...]) -> None:
+        """The topic is deleted."""
+        for stream in streams:
+            topic = self._topics.pop(stream, None)
+            for producer in [] if topic is None else [*topic.by_name.values(), *topic.waiting]:
+                producer.closed = True
+                producer.client.close_producer(producer)
+
+
+def refusal_text(error: BaseException) -> str:
+    return str(error) if isinstance(error, MainstemError) else "a fault of the server"

@@ -1,0 +1,133 @@
+"""Frames of the Pulsar protocol.
+
+| field        | size | meaning                                              |
+|--------------|------|------------------------------------------------------|
+| totalSize    | 4    | bytes after this field, big-endian, as all numbers   |
+| commandSize  | 4    | bytes of the command                                 |
+| command      |      | a BaseCommand                                        |
+| magic        | 2    | 0x0e01, only with a payload, as all below            |
+| checksum     | 4    | CRC32C of everything after it                        |
+| metadataSize | 4    | bytes of the metadata                                |
+| metadata     |      | a MessageMetadata                                    |
+| payload      |      | one message, or a batch of them                      |
+
+In a batch, each message is a 4-byte size of its SingleMessageMetadata, that metadata, and its payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from mainstem import limits
+from mainstem.doors.pulsar.messages import NUMBERS, BaseCommand
+from mainstem.errors import CorruptBatch, MalformedRequest
+
+MESSAGE_BYTES_MAX = 5 * limits.MIB  # of a payload, as clients are told
+FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 128 * limits.KIB  # with its command and metadata
+CONNECT_BYTES_MAX = 64 * limits.KIB  # of frames before the client has authenticated
+
+_SIZE = struct.Struct(">I")
+_SIZES = struct.Struct(">II")
+_CHECKED = struct.Struct(">HI")  # magic, checksum
+_MAGIC = 0x0E01
+
+
+class InvalidFrame(MalformedRequest):
+    """The stream of frames cannot be followed any further."""
+
+
+class FrameBuffer:
+    """Bytes as they arrive, cut into frames."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._at = 0
+        self.frame_bytes_max = CONNECT_BYTES_MAX
+
+    def __len__(self) -> int:
+        return len(self._data) - self._at
+
+    def feed(self, data: bytes) -> None:
+        if self._at:
+            del self._data[: self._at]
+            self._at = 0
+        self._data += data
+
+    def next(self) -> bytes | None:
+        """The next frame without its size; None if it is not complete. Raises InvalidFrame."""
+        have = len(self._data) - self._at
+        if have < _SIZE.size:
+            return None
+        (size,) = _SIZE.unpack_from(self._data, self._at)
+        if not _SIZE.size <= size <= self.frame_bytes_max:
+            raise InvalidFrame(f"a frame of {size} bytes: the limit is {self.frame_bytes_max}")
+        if have < _SIZE.size + size:
+            return None
+        start = self._at + _SIZE.size
+        self._at = start + size
+        return bytes(memoryview(self._data)[start : self._at])
+
+
+class PulsarFrame(NamedTuple):
+    command: Any  # a BaseCommand
+    rest: memoryview  # what follows the command
+
+
+def parse_frame(data: bytes) -> PulsarFrame:
+    """Raises InvalidFrame."""
+    (size,) = _SIZE.unpack_from(data)
+    if size > len(data) - _SIZE.size:
+        raise InvalidFrame(f"a command of {size} bytes in a frame of {len(data)}")
+    try:
+        command = BaseCommand.FromString(data[_SIZE.size : _SIZE.size + size])
+    except DecodeError:
+        raise InvalidFrame("bytes that are not a command") from None
+    return PulsarFrame(command, memoryview(data)[_SIZE.size + size :])
+
+
+def split_payload(rest: memoryview) -> tuple[bytes, memoryview]:
+    """Metadata and payload after a command. Raises CorruptBatch, InvalidFrame."""
+    at = 0
+    if len(rest) >= _CHECKED.size:
+        magic, checksum = _CHECKED.unpack_from(rest)
+        if magic == _MAGIC:
+            at = _CHECKED.size
+            if crc32c(rest[at:]) != checksum:
+                raise CorruptBatch("the checksum of the message is wrong")
+    if len(rest) - at < _SIZE.size:
+        raise InvalidFrame("a message without metadata")
+    (size,) = _SIZE.unpack_from(rest, at)
+    at += _SIZE.size
+    if size > len(rest) - at:
+        raise InvalidFrame("the metadata of a message is cut off")
+    return bytes(rest[at : at + size]), rest[at + size :]
+
+
+def simple_frame(name: str, **fields: object) -> bytes:
+    """A command without a payload. `name` is its field in BaseCommand."""
+    command = BaseCommand(type=NUMBERS[name], **{name: fields})
+    data: bytes = command.SerializeToString()
+    return _SIZES.pack(len(data) + _SIZE.size, len(data)) + data
+
+
+def payload_frame(command: bytes, metadata: bytes, payload: bytes) -> bytes:
+    """An encoded command with metadata and payload."""
+    body = b"".join((_SIZE.pack(len(metadata)), metadata, payload))
+    total = _SIZE.size + len(command) + _CHECKED.size + len(body)
+    return b"".join((_SIZES.pack(total, len(command)), command, _CHECKED.pack(_MAGIC, crc32c(body)), body))
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,232 @@
+"""Delivery of subscriptions, against consumers that come, go, acknowledge and return entries at random."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import cast
+
+import pytest
+
+from mainstem.broker.subscriptions.acks import Acks
+from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryReader
+from mainstem.broker.subscriptions.hashing import murmur3, slot_of
+from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
+from mainstem.errors import InvalidInput, SubscriptionBusy
+from mainstem.ledger.subscriptions import AckedRecords
+from mainstem.log.log import Log
+from mainstem.records.decoding import StoredRecord
+
+
+class _Entries:
+    """A stream of single records with keys."""
+
+    def __init__(self, keys: list[bytes]) -> None:
+        self.keys = keys
+        self.deliver_at: dict[int, int] = {}
+
+    async def read(self, offset: int, max_bytes: int = 0) -> tuple[list[MessageEntry], int]:
+        await asyncio.sleep(0)
+        entries = []
+        for at in range(offset, min(offset + 16, len(self.keys))):
+            entry = MessageEntry(at, 1, batched=False)
+            headers = ()
+            entry.add(StoredRecord(at, 0, self.keys[at], b"v", headers))
+            entry.deliver_at_ms = self.deliver_at.get(at, 0)
+            entries.append(entry)
+        return entries, min(offset + 16, len(self.keys)) if entries else offset
+
+
+class _Client:
+    """A consumer's client: remembers what it holds."""
+
+    writable = True
+
+    def __init__(self, stage: _Stage, name: str, ranges: tuple[tuple[int, int], ...] | None = None) -> None:
+        self.stage = stage
+        self.held: dict[int, bytes | None] = {}
+        self.active: list[bool] = []
+        self.member = SubscriptionConsumer(self, name, ranges=ranges)
+
+    def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[tuple[int, int]] | None) -> None:
+        self.held[entry.base] = entry.sticky_key
+        self.stage.delivered(self, entry, redeliveries)
+
+    def active_changed(self, active: bool) -> None:
+        self.active.append(active)
+
+    def disconnect(self) -> None: ...
+
+
+class _Stage:
+    def __init__(self, keys: list[bytes], type: SubscriptionType) -> None:
+        self.type = type
+        self.now_ms = 1_000
+        self.entries = _Entries(keys)
+        self.acked = AckedRecords(0)
+        acks = Acks(cast("Log", None), 0, "s", self.acked)
+        self.subscription = Subscription(
+            "s",
+            0,
+            -1,
+            self.acked,
+            acks,
+            cast("MessageEntryReader", self.entries),
+            lambda: self.now_ms,
+            durable=False,
+        )
+        self.clients: list[_Client] = []
+        self.order: dict[bytes | None, list[int]] = {}  # first deliveries by key
+        self.counts: dict[int, int] = {}
+
+    def join(
+        self, name: str, permits: int = 1_000, ranges: tuple[tuple[int, int], ...] | None = None
+    ) -> _Client:
+        client = _Client(self, name, ranges)
+        self.subscription.join(client.member, self.type)
+        self.clients.append(client)
+        self.subscription.flow(client.member, permits)
+        return client
+
+    def leave(self, client: _Client) -> None:
+        self.clients.remove(client)
+        self.subscription.leave(client.member)
+        client.held.clear()
+
+    def ack(self, client: _Client, base: int) -> None:
+        del client.held[base]
+        self.subscription.ack([(base, [(base, base + 1)])])
+
+    def delivered(self, client: _Client, entry: MessageEntry, redeliveries: int) -> None:
+        assert entry.base not in self.acked, "an acknowledged record came again"
+        times = self.counts[entry.base] = self.counts.get(entry.base, 0) + 1
+        if self.type is not SubscriptionType.EXCLUSIVE:
+            assert redeliveries == times - 1
+        for other in self.clients:
+            if other is not client:
+                assert entry.base not in other.held, "two consumers hold one record"
+                if self.type is SubscriptionType.KEY_SHARED:
+                    assert entry.sticky_key not in other.held.values(), "two consumers hold one key"
+        if times == 1:
+            self.order.setdefault(entry.sticky_key, []).append(entry.base)
+
+    async def settle(self) -> None:
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("type", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+async def test_random_consumers_get_every_record_once_acknowledged(type: SubscriptionType, seed: int) -> None:
+    chance = random.Random(seed)
+    stage = _Stage([b"k%d" % chance.randrange(6) for _ in range(200)], type)
+    for number in range(400):
+        await asyncio.sleep(0)
+        roll = chance.random()
+        if (len(stage.clients) < 4 and roll < 0.1) or not stage.clients:
+            stage.join(f"c{number}", permits=chance.randrange(1, 8))
+            continue
+        client = chance.choice(stage.clients)
+        if roll < 0.16:
+            stage.leave(client)
+        elif roll < 0.3:
+            stage.subscription.flow(client.member, chance.randrange(1, 6))
+        elif client.held:
+            base = chance.choice(sorted(client.held))
+            if roll < 0.4:
+                del client.held[base]
+                stage.subscription.redeliver(client.member, [base])
+            else:
+                stage.ack(client, base)
+    last = stage.join("last", permits=100_000)
+    for client in [one for one in stage.clients if one is not last]:
+        stage.leave(client)
+    while stage.acked.mark < 200:
+        await stage.settle()
+        assert last.held, f"nothing is delivered after offset {stage.acked.mark}"
+        for base in sorted(last.held):
+            stage.ack(last, base)
+    if type is SubscriptionType.KEY_SHARED:
+        assert all(order == sorted(order) for order in stage.order.values())
+    await stage.subscription.close()
+
+
+async def test_a_new_consumer_waits_until_the_records_of_a_key_are_settled() -> None:
+    stage = _Stage([b"k%d" % (at % 20) for at in range(40)], SubscriptionType.KEY_SHARED)
+    first = stage.join("first", permits=20)
+    await stage.settle()
+    assert len(first.held) == 20
+    second = stage.join("second", permits=100)
+    stage.subscription.flow(first.member, 100)
+    await stage.settle()
+    assert not second.held
+    for base in list(first.held):
+        if base < 20:
+            stage.ack(first, base)
+    await stage.settle()
+    assert second.held
+    await stage.subscription.close()
+
+
+async def test_failover_delivers_in_order_and_again_after_a_change() -> None:
+    stage = _Stage([b"k"] * 10, SubscriptionType.FAILOVER)
+    stage.delivered = lambda *_: None  # type: ignore[method-assign]
+    first, second = stage.join("a"), stage.join("b")
+    await stage.settle()
+    assert (sorted(first.held), second.held) == (list(range(10)), {})
+    assert (first.active, second.active) == ([True], [False])
+    for base in (0, 1, 5):
+        stage.ack(first, base)
+    stage.leave(first)
+    await stage.settle()
+    assert list(second.held) == [2, 3, 4, 6, 7, 8, 9]
+    assert second.active == [False, True]
+    await stage.subscription.close()
+
+
+async def test_delayed_records_come_when_they_are_due() -> None:
+    stage = _Stage([b"k"] * 4, SubscriptionType.SHARED)
+    stage.entries.deliver_at = {1: 5_000, 2: 3_000}
+    client = stage.join("a")
+    await stage.settle()
+    assert list(client.held) == [0, 3]
+    stage.now_ms = 6_000
+    stage.subscription.changed()
+    await stage.settle()
+    assert sorted(client.held) == [0, 1, 2, 3]
+    await stage.subscription.close()
+
+
+async def test_exclusive_and_sticky_consumers_are_refused_where_they_collide() -> None:
+    stage = _Stage([], SubscriptionType.EXCLUSIVE)
+    stage.join("a")
+    with pytest.raises(SubscriptionBusy):
+        stage.join("b")
+    await stage.subscription.close()
+    stage = _Stage([b"k"], SubscriptionType.KEY_SHARED)
+    stage.join("a", ranges=((0, 100),))
+    for ranges in (((100, 200),), None, ((0, 70_000),)):
+        with pytest.raises(InvalidInput):
+            stage.join("b", ranges=ranges)
+    await stage.subscription.close()
+
+
+async def test_a_consumer_gets_no_more_than_it_has_room_for() -> None:
+    stage = _Stage([b"k"] * 50, SubscriptionType.SHARED)
+    client = stage.join("a", permits=7)
+    await stage.settle()
+    assert len(client.held) == 7
+    client.writable = False
+    stage.subscription.flow(client.member, 10)
+    await stage.settle()
+    assert len(client.held) == 7
+    await stage.subscription.close()
+
+
+def test_the_hash_of_keys_is_the_one_that_clients_use() -> None:
+    # MurmurHash3 x86 32, seed 0: published values, without the sign bit.
+    assert murmur3(b"") == 0
+    assert murmur3(b"test") == 0xBA6BD213 & 0x7FFFFFFF
+    assert murmur3(b"Hello, world!") == 0xC0363E43 & 0x7FFFFFFF
+    assert slot_of(None) == slot_of(b"NONE_KEY")

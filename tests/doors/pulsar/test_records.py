@@ -1,0 +1,213 @@
+"""Messages of Pulsar as records and back: nothing is lost, and entries do not depend on how batches are stored."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstem import limits
+from mainstem.broker.subscriptions.entries import MessageEntry, _add_batches
+from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
+from mainstem.doors.pulsar.records import batch_of, encoded
+from mainstem.errors import InvalidBatch
+from mainstem.records.building import build_batch
+from mainstem.records.decoding import decode_records
+from mainstem.records.header import stamp
+
+_words = st.text("abcé/. ", max_size=6)
+_names = st.one_of(_words, st.just("pulsar.entry"), st.just("pulsar.message"))
+_values = st.binary(max_size=12)
+_keys = st.one_of(st.none(), _words.map(str.encode), st.binary(max_size=4))
+
+
+@st.composite
+def singles(draw: Any) -> tuple[Any, bytes]:
+    """A SingleMessageMetadata and its payload, as clients send them."""
+    message = SingleMessageMetadata()
+    payload = draw(_values)
+    _fill(draw, message, payload)
+    message.payload_size = len(payload)
+    if draw(st.booleans()):
+        message.sequence_id = draw(st.integers(0, 2**64 - 1))
+    return message, payload
+
+
+def _fill(draw: Any, message: Any, payload: bytes) -> None:
+    for name, value in draw(st.dictionaries(_names, _values, max_size=2)).items():
+        message.properties.add(key=name.encode(), value=value)
+    key = draw(_keys)
+    if key is not None:
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            import base64
+
+            key = base64.b64encode(key)
+            message.partition_key_b64_encoded = True
+        message.partition_key = key
+    if draw(st.booleans()):
+        message.event_time = draw(st.integers(0, 2**63))
+    if draw(st.booleans()):
+        message.ordering_key = draw(_values)
+    if not payload and draw(st.booleans()):
+        message.null_value = True
+
+
+def _published(**fields: object) -> Any:
+    return MessageMetadata(producer_name=b"p", sequence_id=4, publish_time=1_700_000_000_000, **fields)
+
+
+def _framed(messages: list[tuple[Any, bytes]]) -> bytes:
+    parts = []
+    for message, payload in messages:
+        data = message.SerializeToString()
+        parts += [struct.pack(">I", len(data)), data, payload]
+    return b"".join(parts)
+
+
+def _stored(batch: bytearray, base: int = 10) -> list[MessageEntry]:
+    """The entries of a batch that was appended at an offset."""
+    stamp(memoryview(batch), base, 0)
+    entries: list[MessageEntry] = []
+    _add_batches(memoryview(batch), 0, entries)
+    return entries
+
+
+def _rebatched(batch: bytearray, base: int = 10) -> list[MessageEntry]:
+    """The same records, each stored in a batch of its own."""
+    stamp(memoryview(batch), base, 0)
+    entries: list[MessageEntry] = []
+    for record in decode_records(batch):
+        alone = build_batch(
+            [record.value], keys=[record.key], headers=[record.headers], timestamps_ms=record.timestamp_ms
+        )
+        stamp(memoryview(alone), record.offset, 0)
+        _add_batches(memoryview(alone), 0, entries)
+    return entries
+
+
+def _messages(metadata: bytes, payload: bytes) -> list[tuple[Any, bytes]]:
+    """The messages of a batch as a client reads them."""
+    found, at = [], 0
+    for _ in range(MessageMetadata.FromString(metadata).num_messages_in_batch):
+        (size,) = struct.unpack_from(">I", payload, at)
+        message = SingleMessageMetadata.FromString(payload[at + 4 : at + 4 + size])
+        at += 4 + size
+        found.append((message, payload[at : at + message.payload_size]))
+        at += message.payload_size
+    assert at == len(payload)
+    return found
+
+
+def _same(got: list[tuple[Any, bytes]], sent: list[tuple[Any, bytes]]) -> None:
+    assert len(got) == len(sent)
+    for (message, payload), (original, value) in zip(got, sent, strict=True):
+        assert payload == value
+        rows = {(row.key, row.value) for row in message.properties}
+        assert rows == {(row.key, row.value) for row in original.properties}
+        for one in (message, original):
+            one.ClearField("properties")
+        assert message == original
+
+
+@given(st.lists(singles(), min_size=1, max_size=5), st.sampled_from([0, 1, 2, 3, 4]))
+@settings(max_examples=60, deadline=None)
+def test_a_batch_comes_back_as_it_was_published(sent: list[tuple[Any, bytes]], compression: int) -> None:
+    payload = _framed(sent)
+    metadata = _published(num_messages_in_batch=len(sent))
+    if compression:
+        from mainstem.doors.pulsar.records import _compressed
+
+        metadata.compression, metadata.uncompressed_size = compression, len(payload)
+        payload = _compressed(compression, payload)
+    built = batch_of(metadata, memoryview(payload))
+    for entries in (_stored(built.batch), _rebatched(built.batch)):
+        (entry,) = entries
+        assert (entry.base, entry.count, entry.batched) == (10, len(sent), True)
+        data, content = encoded(entry)
+        told = MessageMetadata.FromString(data)
+        assert (told.producer_name, told.sequence_id, told.publish_time) == (b"p", 4, 1_700_000_000_000)
+        copies = [(SingleMessageMetadata.FromString(one.SerializeToString()), value) for one, value in sent]
+        _same(_messages(data, content), copies)
+
+
+@pytest.mark.parametrize("key", [b"k", b"k\xc3\xa9", None])
+def test_a_large_batch_is_converted_like_a_small_one(key: bytes | None) -> None:
+    count = limits.INTERPRETED_RECORDS_MAX + 10
+    sent = []
+    for number in range(count):
+        message = SingleMessageMetadata(
+            payload_size=number % 3, sequence_id=number, event_time=number * 2**40
+        )
+        if key is not None:
+            message.partition_key = key
+        if number % 4 == 0:
+            message.properties.add(key=b"name", value=b"value" * number)
+        if number % 5 == 0:
+            message.ordering_key = b"order"
+        if number % 3 == 0 and number % 2:
+            message.null_value = True
+        sent.append((message, b"x" * (number % 3)))
+    built = batch_of(_published(num_messages_in_batch=count), memoryview(_framed(sent)))
+    records = list(decode_records(built.batch))
+    assert [record.value for record in records][:4] == [b"", b"x", b"xx", None]
+    assert records[0].headers[-1] == ("name", b"")
+    (whole,) = _stored(bytearray(built.batch))
+    (pieces,) = _rebatched(bytearray(built.batch))
+    assert (whole.packed is not None) == (key in (b"k", None))
+    for entry in (whole, pieces):
+        copies = [(SingleMessageMetadata.FromString(one.SerializeToString()), value) for one, value in sent]
+        _same(_messages(*encoded(entry)), copies)
+
+
+def test_records_of_other_doors_are_entries_of_their_own() -> None:
+    batch = build_batch(
+        [b"a", None], keys=[b"\xff", None], headers=[[("h", b"\xfe")], []], timestamps_ms=[5, 6]
+    )
+    first, second = _stored(batch, 3)
+    assert (first.base, first.count, second.base, second.count) == (3, 1, 4, 1)
+    metadata, payload = encoded(first)
+    told = MessageMetadata.FromString(metadata)
+    assert (payload, told.partition_key, told.partition_key_b64_encoded) == (b"a", b"/w==", True)
+    assert [(row.key, row.value) for row in told.properties] == [(b"h", b"\xfe")]
+    assert (told.producer_name, told.sequence_id, told.publish_time) == (b"mainstem", 3, 5)
+    metadata, payload = encoded(second)
+    told = MessageMetadata.FromString(metadata)
+    assert told.null_value
+    assert not told.HasField("partition_key")
+
+
+def test_a_false_place_in_a_batch_makes_no_entry() -> None:
+    """A client of another door may send the reserved header with anything in it."""
+    rows = [
+        [("pulsar.message", content)] for content in (b"", b"\x05\x02", b"\x80", b"\xff" * 9, b"\x09\x0a")
+    ]
+    batch = build_batch([b"v"] * len(rows), headers=rows, timestamps_ms=1)
+    assert [(entry.base, entry.count) for entry in _stored(batch, 0)] == [(at, 1) for at in range(len(rows))]
+
+
+def test_an_encrypted_batch_and_a_chunk_are_stored_as_they_are() -> None:
+    encrypted = _published(num_messages_in_batch=7, compression=1, uncompressed_size=99)
+    encrypted.encryption_keys.add(key="k", value=b"v")
+    chunk = _published(num_chunks_from_msg=3, chunk_id=1, uuid="u", compression=2, uncompressed_size=10)
+    for metadata in (encrypted, chunk):
+        wanted = MessageMetadata.FromString(metadata.SerializeToString())
+        built = batch_of(metadata, memoryview(b"opaque"))
+        assert built.count == 1
+        (entry,) = _stored(built.batch)
+        data, payload = encoded(entry)
+        assert payload == b"opaque"
+        assert MessageMetadata.FromString(data) == wanted
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 60])
+def test_a_damaged_batch_is_refused(cut: int) -> None:
+    messages = [(SingleMessageMetadata(payload_size=20), b"x" * 20) for _ in range(60)]
+    for sent in (messages, messages[:3]):
+        payload = _framed(sent)[:-cut]
+        with pytest.raises(InvalidBatch):
+            batch_of(_published(num_messages_in_batch=len(sent)), memoryview(payload))

@@ -1,0 +1,110 @@
+"""Subscriptions in the ledger: what is acknowledged, where the mark is, and what a checkpoint keeps."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstem.errors import InvalidInput, StreamNotFound, SubscriptionNotFound
+from mainstem.ledger.ledger import Ledger
+from mainstem.ledger.subscriptions import (
+    AckedRecords,
+    AckRecords,
+    AddSubscription,
+    MoveSubscription,
+    RemoveSubscription,
+)
+from mainstem.ledger.topic_schemas import RegisterTopicSchema, TopicSchema
+
+from .writer import Writer
+
+_offsets = st.integers(0, 40)
+
+
+def _first_unacked(acked: set[int], mark: int) -> int:
+    while mark in acked:
+        mark += 1
+    return mark
+
+
+@given(st.lists(st.tuples(_offsets, st.integers(1, 6), st.booleans()), max_size=30))
+@settings(max_examples=60)
+def test_acknowledged_records_agree_with_a_set(steps: list[tuple[int, int, bool]]) -> None:
+    records, model = AckedRecords(3, seed=7), set(range(3))
+    for first, size, cumulative in steps:
+        if cumulative:
+            model |= set(range(first))
+            records.raise_mark(first, lambda offset: offset)
+        else:
+            model |= set(range(first, first + size))
+            records.add(first, first + size)
+            records.raise_mark(0, lambda offset: offset)
+        assert records.mark == _first_unacked(model, 0)
+        assert {offset for offset in range(60) if offset in records} == model
+        left = {offset for first, end in records.unacked(0, 60) for offset in range(first, end)}
+        assert left == set(range(60)) - model
+        again = AckedRecords(records.mark, seed=7)
+        for start, end in records:
+            again.add(start, end)
+        assert again.digest == records.digest
+
+
+def _subscribed(mark: int = 0) -> Writer:
+    writer = Writer()
+    writer.create()
+    for _ in range(6):
+        writer.append(0)
+    writer.do(AddSubscription(0, "s", mark))
+    return writer
+
+
+def test_the_mark_moves_over_what_is_acknowledged_and_what_is_deleted() -> None:
+    from mainstem.ledger.streams import DeleteRecords
+
+    writer = _subscribed()
+    assert writer.do(AckRecords(0, "s", 0, ((2, 4),))) == 0
+    assert writer.do(AckRecords(0, "s", 0, ((0, 1),))) == 1
+    writer.do(DeleteRecords(0, ((1, 2),), 0))
+    assert writer.do(AckRecords(0, "s", 0, ((5, 6),))) == 4
+    assert writer.do(AckRecords(0, "s", 5)) == 6
+
+
+def test_only_existing_records_of_existing_subscriptions_are_acknowledged() -> None:
+    writer = _subscribed()
+    assert isinstance(writer.do(AckRecords(0, "s", 7)), InvalidInput)
+    assert isinstance(writer.do(AckRecords(0, "s", 0, ((5, 7),))), InvalidInput)
+    assert isinstance(writer.do(AckRecords(0, "t", 1)), SubscriptionNotFound)
+    assert isinstance(writer.do(AddSubscription(9, "s", 0)), StreamNotFound)
+
+
+def test_a_moved_subscription_forgets_what_was_acknowledged() -> None:
+    writer = _subscribed()
+    writer.do(AckRecords(0, "s", 2, ((3, 4),)))
+    assert writer.do(MoveSubscription(0, "s", 1)) == 1
+    stored = writer.ledger.subscriptions.get(0, "s")
+    assert stored is not None
+    assert (stored.acked.mark, list(stored.acked)) == (1, [])
+
+
+def test_a_checkpoint_keeps_subscriptions_and_schemas() -> None:
+    writer = _subscribed(1)
+    writer.do(AckRecords(0, "s", 2, ((3, 4),)))
+    assert writer.do(RegisterTopicSchema(0, TopicSchema("n", 4, b"{}"))) == 0
+    assert writer.do(RegisterTopicSchema(0, TopicSchema("n", 4, b"{ }"))) == 1
+    assert writer.do(RegisterTopicSchema(0, TopicSchema("m", 4, b"{}"))) == 0
+    loaded = Ledger.decode(writer.ledger.encode())
+    assert loaded.digest() == writer.ledger.digest()
+    stored = loaded.subscriptions.get(0, "s")
+    assert stored is not None
+    assert (stored.acked.mark, list(stored.acked)) == (2, [(3, 4)])
+    assert len(loaded.topic_schemas.versions(0)) == 2
+
+
+def test_a_removed_subscription_leaves_no_trace() -> None:
+    writer = Writer()
+    writer.create()
+    before = writer.ledger.digest()
+    writer.do(AddSubscription(0, "s", 0))
+    assert writer.ledger.digest() != before
+    writer.do(RemoveSubscription(0, "s"))
+    assert writer.ledger.digest() == before
