@@ -77,6 +77,8 @@ _TEXT = Address("127.0.0.1", 9091)
 _KAFKA = Address("127.0.0.1", 9092)
 _S3 = Address("127.0.0.1", 4001)
 _PULSAR = Address("127.0.0.1", 6650)
+# The server starts without these doors if something else listens there.
+OPTIONAL_DOORS = frozenset({("s3", _S3), ("pulsar", _PULSAR)})
 
 
 @dataclass(frozen=True, kw_only=True)

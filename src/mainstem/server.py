@@ -21,7 +21,7 @@ from mainstem.broker.access.keys import settings_key
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
-from mainstem.config import Config
+from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HttpDoor, tls_context
 from mainstem.doors.http.transport.context import HttpLimits
@@ -108,7 +108,13 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             if address.namespace:
                 await broker.namespaces.create(address.namespace, exist_ok=True)
             _check_address(config, name, door, address)
-            bound = await _start(name, door, address)
+            try:
+                bound = await _start(name, door, address)
+            except CannotListen as error:
+                if (name, address) not in OPTIONAL_DOORS:
+                    raise
+                _log.warning("door not opened", door=name, message=str(error))
+                continue
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))

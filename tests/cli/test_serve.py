@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from mainstem.address import Address
+from mainstem.config import OPTIONAL_DOORS
 from mainstem.testing.server import ServerProcess
 from tests.support.text import TextClient
 
@@ -146,6 +148,19 @@ def test_a_server_may_have_no_door(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", *closed) as server:
         assert json.loads(server.ports_file.read_text()) == {}
         assert server.terminate() == 0
+
+
+def test_a_server_starts_without_s3_and_pulsar_if_their_default_ports_are_taken(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        for _door, address in OPTIONAL_DOORS:
+            with suppress(OSError):  # taken already
+                stack.enter_context(socket.create_server((address.host, address.port)))
+        flags = [text for door, address in OPTIONAL_DOORS for text in (f"--{door}", str(address))]
+        with ServerProcess(tmp_path / "data", *flags) as server:
+            assert set(json.loads(server.ports_file.read_text())) == {"http", "text", "kafka"}
+            warned = {line["door"] for line in server.lines if line["event"] == "door not opened"}
+            assert warned == {"s3", "pulsar"}
+            assert server.terminate() == 0
 
 
 def _serve(directory: Path, *flags: str) -> subprocess.CompletedProcess[str]:
