@@ -27,7 +27,8 @@ from tests.support.contract import check_body, check_response
 
 from .conftest import Api
 
-# The web socket, the streams and the pages are not JSON; the commit of a catalog table needs an Iceberg writer.
+# The web socket, the streams and the pages are not JSON; the commit of a catalog table needs an Iceberg writer, and
+# credentials need the S3 door.
 _ELSEWHERE = {
     routes.GET_WORK,
     routes.GET_WATCH,
@@ -38,6 +39,8 @@ _ELSEWHERE = {
     routes.COMMIT_TABLE,
     routes.POST_PUBLISH,
     routes.GET_GROUP,
+    routes.ISSUE_S3_CREDENTIALS,
+    routes.SIGN_S3_REQUEST,
 }
 _VERSION = {
     "version-id": 1,

@@ -19,6 +19,7 @@ import pytest
 
 import mainstem
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.ports.commitlog.local import log
 from tests.support.batches import batch
 
 from .conftest import KafkaStage, opened
@@ -75,7 +76,11 @@ def crossed() -> Iterator[Crossed]:
 
 
 @pytest.fixture
-async def stage(crossed: Crossed, tmp_path: Path) -> AsyncIterator[KafkaStage]:
+async def stage(
+    crossed: Crossed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[KafkaStage]:
+    # The path while the disk is fast: after a slow write, a thread writes for a while.
+    monkeypatch.setattr(log, "SHORTCUT_SLOW_S", float("inf"))
     broker = await Broker.open(BrokerOptions(tmp_path))
     await broker.create_topic("t")
     await broker.append_values("t", [b"value"])
