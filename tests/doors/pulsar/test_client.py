@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import httpx
 import pulsar
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -250,3 +251,36 @@ def test_a_token_is_needed_where_access_is_restricted(tmp_path: Path) -> None:
         client = connect(server, authentication=pulsar.AuthenticationToken("secret-key"))
         client.create_producer("t").send(b"v")
         client.close()
+        _check_rights_of_the_admin_api(server)
+
+
+def _check_rights_of_the_admin_api(server: ServerProcess) -> None:
+    """Keys that may only read change nothing, and keys of a namespace nothing outside it."""
+    url, owner = f"http://{server.address('http')}", {"Authorization": "Bearer secret-key"}
+    httpx.put(f"{url}/v0/namespaces/shop", json={}, headers=owner).raise_for_status()
+
+    def key(**asked: object) -> dict[str, str]:
+        found = httpx.post(f"{url}/v0/keys", json=asked, headers=owner)
+        return {"Authorization": f"Bearer {found.raise_for_status().json()['secret']}"}
+
+    reader = key(name="reader", scopes="read")
+    bound = key(name="bound", scopes="read+write+delete+admin", namespace="shop")
+    changes = (
+        ("PUT", "/admin/v2/namespaces/other/space"),
+        ("DELETE", "/admin/v2/namespaces/public/default"),
+        ("PUT", "/admin/v2/persistent/public/default/new"),
+        ("DELETE", "/admin/v2/persistent/public/default/t"),
+        ("POST", "/admin/v2/persistent/public/default/t/subscription/s/skip_all"),
+    )
+    for method, path in changes:
+        for headers, expected in (({}, {401}), (reader, {403, 404})):
+            answer = httpx.request(method, url + path, headers=headers)
+            assert answer.status_code in expected, (method, path, answer.text)
+        answer = httpx.request(method, url + path, headers=bound)  # public/default is its own namespace
+        assert answer.status_code in ({204} if path.endswith("/new") else {403, 404, 412}), (
+            method,
+            path,
+            answer.text,
+        )
+    listed = httpx.get(f"{url}/admin/v2/persistent/public/default", headers=owner)
+    assert {name.rpartition("/")[2] for name in listed.json()} == {"t", "__audit"}

@@ -254,7 +254,8 @@ class _AdminCall:
         raise _NotAllowed
 
     def _check_cluster(self, operation: Operation) -> None:
-        if not self._caller.may(operation, CLUSTER_NAME, ResourceType.CLUSTER):
+        bound = self._caller.view is not None
+        if bound or not self._caller.may(operation, CLUSTER_NAME, ResourceType.CLUSTER):
             raise Forbidden(f"{self._caller.principal.name} may not {operation.name} namespaces")
 
     # Topics

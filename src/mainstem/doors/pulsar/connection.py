@@ -89,6 +89,9 @@ class PulsarConnection(asyncio.Protocol):
         if self.closed or not self._admitted or self._finishing:
             return
         self.active_at = asyncio.get_running_loop().time()
+        turns = self.context.broker.streams.turns
+        if turns.last is not self:
+            turns.last, turns.changed_at = self, self.active_at
         self.pinged = False
         self._frames.feed(data)
         self._receive()
