@@ -453,9 +453,10 @@ def test_a_limit_counts_the_remaining_sessions() -> None:
 
 
 def test_rewinding_takes_the_lowest_known_cursor_of_each_topic() -> None:
-    session = sessions(ManualClock()).create(b"", {"a": 5, "b": 5}, WatchOptions())
-    session.rewind({"a": 3, "b": 9, "c": 0})
-    assert session.cursors == {"a": 3, "b": 5}
+    cursors = {("a", 0): 5, ("a", 1): 5, ("b", 0): 5, ("d", 0): 5, ("d", 1): 5}
+    session = sessions(ManualClock()).create(b"", cursors, WatchOptions())
+    session.rewind({"a": 3, "b": 9, "c": 0, "d": {"1": 2}})
+    assert session.cursors == {("a", 0): 3, ("a", 1): 3, ("b", 0): 5, ("d", 0): 5, ("d", 1): 2}
 
 
 # Coroutines that seldom wait

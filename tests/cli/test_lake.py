@@ -50,7 +50,7 @@ def test_status_says_what_to_do_when_no_topic_is_made_into_files(online: Shell) 
 
 def test_status_shows_every_partition_of_a_table(online: Shell, broker: ThrowAwayBroker) -> None:
     online("topic", "create", "orders", "--partitions", "2", "-c", "mainstem.table=true")
-    broker.client.produce("orders", {"id": 1})
+    broker.client.produce("orders", {"id": 1}, partition=0)
     shown = online("lake", "status")
     assert [line.split()[:6] for line in shown.text.splitlines()[1:3]] == [
         ["orders", "0", "1", "0", "-", "1"],

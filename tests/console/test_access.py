@@ -36,8 +36,8 @@ def status(server: Server, secret: str, path: str = "/v0/topics") -> int:
 
 def secret_of(view: Page) -> str:
     """Read the secret that the dialog shows, by its copy button, and close the dialog."""
-    dialog = view.get_by_role("dialog")
-    expect(dialog).to_contain_text("cannot show it again")
+    dialog = view.get_by_role("dialog").filter(has_text="cannot show it again")
+    expect(dialog).to_be_visible()
     dialog.get_by_role("button", name="Copy").click()
     expect(view.get_by_text("Copied.").first).to_be_visible()
     secret = dialog.locator("pre").inner_text()

@@ -258,6 +258,40 @@ def move_group(operation: int, body: Callable[[str], Any]) -> Any:
     return made
 
 
+def in_group(operation: int, body: Any) -> Any:
+    def made(route: Route[Any], chance: random.Random) -> Call:
+        name = chance.choice((*READ_BY,))
+        return Call(
+            route.url(name),
+            lambda who: who.some(operation, GROUP) and covered(who, operation, GROUP, name, READ_BY[name]),
+            body,
+        )
+
+    return made
+
+
+def transact(route: Route[Any], chance: random.Random) -> Call:
+    """Writes without records, and offsets of a partition that does not exist: checked first, then refused."""
+    topic, group, read = chance.choice(LOGS), chance.choice((*READ_BY,)), chance.choice(LOGS)
+    if chance.random() < 0.5:
+        writes = [{"topic": topic, "records": []}]
+        return Call(
+            route.path,
+            lambda who: who.some(WRITES, TOPIC) and who.may(WRITES, TOPIC, topic),
+            {"transaction": "x", "key": "k", "writes": writes},
+        )
+    offsets = [{"group": group, "offsets": [{"topic": read, "partition": 99, "offset": 0}]}]
+    return Call(
+        route.path,
+        lambda who: (
+            who.some(WRITES, TOPIC)
+            and covered(who, READ, GROUP, group, READ_BY[group])
+            and who.may(READ, TOPIC, read)
+        ),
+        {"transaction": "x", "key": "k", "offsets": offsets},
+    )
+
+
 def consumers(route: Route[Any], chance: random.Random) -> Call:
     topic = chance.choice(LOGS)
     return Call(
@@ -591,6 +625,10 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.GET_SETTINGS: on(TOPIC, READ),
     R.PATCH_SETTINGS: patch_settings,
     R.POST_RAW: write(bytes(batch(b"1")[0])),
+    R.JOIN_GROUP: move_group(READ, lambda topic: {"topics": [topic], "assignor": "unknown"}),
+    R.HEARTBEAT_GROUP: in_group(READ, {"member_id": "m", "epoch": 1}),
+    R.LEAVE_GROUP: in_group(READ, {"member_id": "m"}),
+    R.COMMIT_TRANSACTION: transact,
     R.LIST_GROUPS: list_groups,
     R.GET_GROUP: get_group,
     R.DELETE_GROUP: delete_group,

@@ -56,7 +56,7 @@ def test_a_merge_names_exactly_the_files_that_it_read() -> None:
         assert isinstance(writer.do(PublishRepack(0, 9, sources, (_file("m"),))), StalePlan)
     assert isinstance(writer.do(PublishRepack(0, 12, keys, (_file("m"),))), StalePlan)
     assert isinstance(writer.do(PublishRepack(1, 9, keys, (_file("m"),))), StalePlan)
-    assert isinstance(writer.do(PublishRepack(0, 9, keys, (_file("a"),))), StalePlan)
+    assert isinstance(writer.do(PublishRepack(9, 12, (), (_file("a"),))), StalePlan)  # it serves others
     merged = writer.do(PublishRepack(0, 9, keys, (_file("m"),)))
     assert (merged.frontier, merged.repeated) == (9, False)
     (one,) = writer.ledger.repacked.rounds

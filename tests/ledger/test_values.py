@@ -182,6 +182,7 @@ def _settings_of_each_field() -> list[tuple[str, Any]]:
             int: (0, 1, 2**53),
             bool: (False, True),
             str: ("", "compact", "producer"),
+            float: (0.0, -0.0, 1.5),
         }
         choices = (
             values() if values else plain.get(kind, (None, "t", 5)[: 2 if field.name == "dead_letter" else 3])

@@ -49,6 +49,10 @@ def loaded(request: HttpRequest, name: TableName, table: LoadedTable) -> Respons
         writes = not stored.topic_id and request.may(
             Operation.ALTER, ResourceType.TABLE, catalog.rule_name(*name)
         )
+    if not location.startswith(PREFIX):
+        return _reply(
+            metadata, {}, location
+        )  # in a bucket that the client reaches itself, or on this machine
     config = table_config(
         endpoint, request.broker, request.principal, _host(request), prefixes, writes=writes
     )
