@@ -152,6 +152,34 @@ async def test_reads_old_records_from_the_log_files(kafka: KafkaStage, wire: Wir
     assert [value for offset, value in found if offset % 2 == 0] == [b"%d" % index for index in range(40)]
 
 
+async def test_no_batch_is_read_from_a_file_only_to_be_dropped(
+    kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit seldom falls between two batches. The batch that does not fit is left for the next request."""
+    await kafka.broker.create_topic("t", config=TopicConfig(durability="disk"))
+    for _ in range(40):
+        await kafka.broker.append_values("t", [bytes(100_000)])
+    read_from_files = 0
+    read = kafka.broker.streams.read
+
+    async def counted(*arguments: Any, **options: Any) -> ReadChunk:
+        nonlocal read_from_files
+        chunk = await read(*arguments, **options)
+        read_from_files += sum(map(len, chunk.batches))
+        return chunk
+
+    monkeypatch.setattr(kafka.broker.streams, "read", counted)
+    monkeypatch.setattr(kafka.broker.streams, "read_cached", lambda *_: None)
+    at, served = 0, 0
+    while at < 30:
+        (part,) = parts_of(await wire.ask(fetch(11, "t", (0, at), partition_max_bytes=250_000)))
+        assert len(values(part, at)) == 2
+        served += len(part.records)
+        at = values(part, at)[-1][0] + 1
+    assert read_from_files
+    assert read_from_files <= served
+
+
 @pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.none), (3, ErrorCode.unknown_leader_epoch)])
 async def test_leader_epochs_are_checked(kafka: KafkaStage, wire: Wire, epoch: int, code: ErrorCode) -> None:
     await kafka.broker.create_topic("t")

@@ -219,6 +219,9 @@ class FetchPoll:
 
     async def _gather_from_file(self, part: FetchPart) -> None:
         while (room := self._room(part)) > 0:
+            if part.batches and room < len(part.batches[-1]):
+                part.full = True  # the next batch is likely no smaller, and would be read only to be dropped
+                return
             try:
                 chunk = await self._streams.read(part.stream, part.at, room)
             except MainstemError as error:
