@@ -1,4 +1,4 @@
-"""The connections a door holds and the work they have under way, ended in order when the door closes."""
+"""The open connections of a door and their running work, which the door drains when it closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 class OpenConnection(Protocol):
     def finish(self) -> None:
-        """Take nothing more, answer what was received, then close."""
+        """Stop reading, respond to what was received, then close."""
         ...
 
     def abort(self) -> None:

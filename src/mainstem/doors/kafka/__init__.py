@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 if "hypothesis" not in sys.modules:
-    # The message library introduces its types to hypothesis wherever that is installed, which takes more than
-    # a second and leaves a folder behind. A server has no use for it.
+    # The message library registers its types with hypothesis if that is installed, which takes more than
+    # a second and creates a folder. A server does not need it.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
     try:
         import kio.static.primitive  # noqa: F401

@@ -1,4 +1,4 @@
-"""The Kafka door: listens, hands out connections, and closes them politely."""
+"""The Kafka door: listens, creates connections, and drains them when it closes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class KafkaDoor:
         return bound
 
     def _new_context(self, address: Address, advertised: Address, view: NamespaceView | None) -> KafkaContext:
-        """Of one listener. Clients learn the addresses of the listeners for the same namespace."""
+        """The context of one listener. Clients learn the addresses of the listeners for the same namespace."""
         broker = self._broker
         here = Peer(self._broker_id, advertised.host, advertised.port, broker.options.zone or None)
         peers = Peers(broker.cluster, here, listener_name("kafka", address))
@@ -128,22 +128,22 @@ class KafkaDoor:
         )
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        """Stop accepting, respond to what was received, close. Returns how many connections were aborted after `drain_s`."""
         if not self._servers:
             return 0
         for server in self._servers:
             server.close()
-        await self.context.groups.stop()  # who waits for other members would hold up the draining
+        await self.context.groups.stop()  # requests that wait for other members would delay the drain
         return await self._connections.drain(drain_s)
 
     @property
     def authenticates(self) -> bool:
-        """Whether clients have to prove who they are."""
+        """Whether clients must authenticate."""
         return not self._security.insecure and (self._security.certificates or self._broker.access.restricted)
 
     @property
     def groups(self) -> Groups | None:
-        """Whose members come through this door; None before it is open."""
+        """The groups whose members use this door; None before it is open."""
         context: KafkaContext | None = getattr(self, "context", None)
         return None if context is None else context.groups
 
@@ -167,7 +167,7 @@ class KafkaDoor:
 
 
 def _reachable(bound: Address) -> Address:
-    """Where clients are sent. A wildcard address means nothing to them, so they get this machine's name."""
+    """The address that clients connect to. Instead of a wildcard address they get this machine's name."""
     try:
         wildcard = ipaddress.ip_address(bound.host).is_unspecified
     except ValueError:

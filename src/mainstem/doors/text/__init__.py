@@ -1,1 +1,1 @@
-"""The text door: framed words over TCP, the smallest client there is."""
+"""The text door: length-prefixed text commands over TCP, for minimal clients."""

@@ -1,4 +1,4 @@
-"""Who sends the requests of one connection, and what they may do."""
+"""The principal of one connection, and what it may do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TextCaller:
         return UNRESTRICTED if self._insecure else None
 
     async def authenticate(self, request: AuthRequest) -> bool:
-        """By an API key, a token, or a user and its password. Without restrictions, whatever a client says is fine."""
+        """Authenticate by an API key, a token, or a user and password. Without access rules, any credentials are accepted."""
         authentication = self._broker.authentication
         found: Principal | None = None
         with suppress(Unauthorized):

@@ -1,4 +1,4 @@
-"""One connection of the text door: frames in, answers out, in order, with bounds on both."""
+"""One connection of the text door: requests in, responses out in order, with bounds on both."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _TOO_MANY = b"ERR too many connections"
 
 
 class TextConnection(asyncio.Protocol):
-    """Requests wait in `_waiting`; a worker serves them run by run while there are any.
+    """Requests wait in `_waiting`; a worker serves them in runs.
 
-    Back-pressure: nothing is read while too much waits, and nothing is served while the client does not
-    read its answers. So a client can make the server hold one pipeline and one run of answers, no more."""
+    Back-pressure: reading pauses while too many requests wait, and serving pauses while the client does not read its
+    responses. So a client occupies at most one pipeline of requests and one run of responses."""
 
     def __init__(self, service: TextService, connections: TextConnections, stall_s: float) -> None:
         self._service = service
@@ -45,7 +45,7 @@ class TextConnection(asyncio.Protocol):
         self._worker: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._reading = True  # False: nothing that arrives from now on counts
+        self._reading = True  # False: ignore what arrives from now on
         self._paused = False
         self._ended = False  # the client has closed its side
         self._lingering = False
@@ -53,7 +53,7 @@ class TextConnection(asyncio.Protocol):
         self._active_at = 0.0
         self.peer = ""
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -79,7 +79,7 @@ class TextConnection(asyncio.Protocol):
             self._receive()
 
     def eof_received(self) -> bool:
-        """A client may close its side early and still read its answers."""
+        """A client may close its side early and still read its responses."""
         self._reading = False
         self._ended = True
         return self._worker is not None and not self._lingering
@@ -96,7 +96,7 @@ class TextConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # What the door calls
+    # Called by the door
 
     def finish(self) -> None:
         self._reading = False
@@ -120,10 +120,10 @@ class TextConnection(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
-    # Requests in
+    # Requests
 
     def _receive(self) -> None:
-        """Move whole frames to the waiting requests, up to the bound, and see that they are served."""
+        """Move complete requests to `_waiting`, up to the bound, and make sure that a worker runs."""
         while self._has_room() and (request := self._next_request()) is not None:
             self._waiting.append(request)
             if isinstance(request, PutRequest):
@@ -157,7 +157,7 @@ class TextConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    # Answers out
+    # Responses
 
     async def _serve(self) -> None:
         try:
@@ -165,7 +165,7 @@ class TextConnection(asyncio.Protocol):
                 run = next_run(self._waiting)
                 self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, PutRequest))
                 if self._lost and isinstance(run[0], GetRequest):
-                    continue  # nobody is left to read what it would consume
+                    continue  # a disconnected client must not consume records
                 answers = await self._answers(run)
                 if not self._lost:
                     self._transport.write(b"".join(map(frame, answers)))
@@ -179,7 +179,7 @@ class TextConnection(asyncio.Protocol):
                 self._linger()
 
     async def _can_write(self) -> bool:
-        """Wait until the client has read enough. One that reads nothing at all is cut off."""
+        """Wait until the client has read enough. A client that reads nothing is disconnected."""
         if self._writable.is_set():
             return True
         try:
@@ -199,8 +199,8 @@ class TextConnection(asyncio.Protocol):
             return [_INTERNAL_ERROR] * len(run)
 
     def _linger(self) -> None:
-        """Close our side and let theirs run out: closing with bytes unread would reset the connection,
-        and the client might never get to read its last answers."""
+        """Close our side and read until the client closes: closing with unread bytes would reset the connection,
+        and the client could lose its last responses."""
         self._reading = False
         if self._lost or self._lingering:
             return

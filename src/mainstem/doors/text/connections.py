@@ -1,4 +1,4 @@
-"""The connections of the text door: up to a limit, and none that is idle for long."""
+"""The connections of the text door, with a limit and an idle timeout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TextConnections(OpenConnections[HeldConnection]):
         self._sweep: asyncio.TimerHandle | None = None
 
     def admit(self, connection: HeldConnection) -> bool:
-        """False: there are too many already."""
+        """False: the door is full."""
         if not self._seats.admit(connection.peer, connection):
             return False
         self._held.add(connection)

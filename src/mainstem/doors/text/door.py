@@ -1,4 +1,4 @@
-"""The text door: listens, hands out connections, and closes them politely."""
+"""The text door: listens, creates connections, and drains them when it closes."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class TextDoor:
 
     @property
     def authenticates(self) -> bool:
-        """Whether clients have to prove who they are."""
+        """Whether clients must authenticate."""
         return self._broker.access.restricted and not self._insecure
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        """Stop accepting, respond to what was received, close. Returns how many connections were aborted after `drain_s`."""
         if self._server is None:
             return 0
         self._server.close()

@@ -1,4 +1,4 @@
-"""Frames of the text door, the same both ways.
+"""Frames of the text door, the same in both directions.
 
 | field  | size | meaning                                         |
 |--------|------|-------------------------------------------------|
@@ -24,7 +24,7 @@ def frame(body: bytes) -> bytes:
 
 
 class FrameReader:
-    """Cuts received bytes into frame bodies. Holds one read and one unfinished frame at most."""
+    """Splits received bytes into frame bodies. Holds at most one read and one incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,4 +1,4 @@
-"""What a frame asks for. Every way a request can be wrong becomes a `RequestRefused` with the exact answer."""
+"""Parse requests. Every invalid request becomes a `RequestRefused` with its exact response."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AuthRequest:
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
     answer: bytes
-    closes: bool = False  # nothing after it on the connection can be understood
+    closes: bool = False  # the rest of the connection cannot be parsed
 
 
 Request = (
@@ -102,9 +102,9 @@ def _needs(verb: str, what: str) -> RequestRefused:
 
 
 def next_run(waiting: deque[Request]) -> list[Request]:
-    """Take the requests that may be served together from the front: PUTs, GETs of one topic, or one other.
+    """Take from the front the requests that can be served together: PUTs, GETs of one topic, or one other request.
 
-    Serving a run as one and the runs in turn gives what serving every request in turn would give."""
+    Serving runs has the same result as serving every request in turn."""
     first = waiting.popleft()
     run = [first]
     if isinstance(first, PutRequest):

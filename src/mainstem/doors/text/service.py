@@ -1,4 +1,4 @@
-"""Text requests as broker calls, and what became of them as answers."""
+"""Serve text requests by broker calls."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TextService:
         return TextCaller(self._broker, host, insecure=self._insecure, view=self._view)
 
     async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
-        """One answer a request, in order. A run is what `next_run` gives."""
+        """One response per request, in order. `next_run` makes the runs."""
         view = caller.view
         if view is None:
             return await self._answer(run, caller)
@@ -100,7 +100,7 @@ class TextService:
                 caller.audit(operation, getattr(request, "topic", ""), "denied")
 
     async def _throttle(self, run: Sequence[Request], answers: Sequence[bytes], principal: Principal) -> None:
-        """Count what a run moved, and hold its answers back for as long as the client's rates say."""
+        """Count a run against the client's rates, and delay its responses accordingly."""
         rates, held_ms = self._broker.rates, 0
         first = run[0]
         if isinstance(first, PutRequest):
@@ -143,7 +143,7 @@ class TextService:
         return OK
 
     async def _put_all(self, puts: Sequence[PutRequest], caller: TextCaller) -> list[bytes]:
-        """One append a topic, all at once: the order inside each topic is that of the connection."""
+        """One append per topic, concurrently: within a topic, the order is that of the connection."""
         by_topic: dict[str, list[int]] = {}
         for index, put in enumerate(puts):
             by_topic.setdefault(put.topic, []).append(index)
@@ -160,7 +160,7 @@ class TextService:
         return answers
 
     async def _put(self, topic: str, payloads: list[bytes], caller: TextCaller) -> list[bytes]:
-        """Small batches, under way together: the commit is shared, and a GET need not unpack a large one."""
+        """Small batches, appended concurrently: they share a commit, and a GET need not unpack a large batch."""
         if not caller.may(Operation.WRITE, topic):
             return [FORBIDDEN] * len(payloads)
         try:
@@ -169,7 +169,7 @@ class TextService:
             return [refusal(error)] * len(payloads)
         batches = _batches(payloads, config.max_message_bytes)
         if config.discard == "reject":
-            # What fits depends on what came before, so a batch is settled before the next one starts.
+            # Whether a batch fits depends on those before it, so each is settled before the next one starts.
             served = [await self._append(topic, batch) for batch in batches]
         else:
             served = await asyncio.gather(*(self._append(topic, batch) for batch in batches))
@@ -179,7 +179,7 @@ class TextService:
         try:
             await self._broker.append_values(topic, payloads)
         except (TooLarge, TopicFull) as error:
-            # Refused together, some may still fit alone. Halves in order end where one by one would.
+            # Some of a refused batch may fit alone. Halving in order gives the same result as one by one.
             if len(payloads) == 1:
                 return [refusal(error)]
             half = len(payloads) // 2
@@ -189,17 +189,17 @@ class TextService:
         return [OK] * len(payloads)
 
     async def _get(self, topic: str, count: int) -> list[bytes]:
-        """Partitions in turn, the lowest that has something first."""
+        """Read the partitions in order, the lowest with records first."""
         answers: list[bytes] = []
         try:
             for partition in range(self._broker.topic(topic).partitions):
-                # Fewer than asked for may only mean that some were lost; none means the end.
+                # Fewer records than requested can mean a loss; none means the end.
                 while records := await self._take(topic, partition, count - len(answers)):
                     answers += records
                     if len(answers) == count:
                         return answers
         except MainstemError as error:
-            # What was taken before the error is the client's; the rest of the run hears of the error.
+            # The client gets the records read before the error; the rest of the run gets the error.
             return answers + [refusal(error)] * (count - len(answers))
         return answers + [EMPTY] * (count - len(answers))
 
@@ -216,7 +216,7 @@ def _qualified(view: NamespaceView, request: Request) -> Request:
 
 
 def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:
-    """Batches under the topic's limit; a payload that is over it comes alone, to be refused alone."""
+    """Batches within the topic's limit. A payload over the limit forms its own batch, which is refused."""
     batch: list[bytes] = []
     size = _BATCH_OVERHEAD_BYTES
     for payload in payloads:
@@ -230,7 +230,7 @@ def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:
 
 
 def refusal(error: MainstemError) -> bytes:
-    """The answer to a request the broker refused."""
+    """The response to a request that the broker refused."""
     if isinstance(error, TopicNotFound):
         return f"ERR unknown topic {error.topic}".encode()
     return f"ERR {error}".encode()

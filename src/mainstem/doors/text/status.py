@@ -1,7 +1,7 @@
 """STATE and METRICS: the log as the text door's clients see it, in segments with leaders.
 
-A segment is a fixed run of a topic's entries, numbered from 1. Nothing is stored for it: numbers, counts and
-leaders follow from how many entries the topic ever took.
+A segment is a fixed number of a topic's entries; segments are numbered from 1. Nothing is stored for them: numbers,
+counts and leaders follow from how many entries the topic has ever had.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 
 _FIRST_SEGMENT = 1
-_LEADS = "text"  # the name under which the brokers choose a leader
+_LEADS = "text"  # the key by which the brokers choose a leader
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLeader:
-    """This broker, and those that lead segments in turn."""
+    """This broker, and the brokers that lead segments in turn."""
 
     broker_id: int
     name: str
@@ -51,7 +51,7 @@ def topic_state(broker: Broker, node: SegmentLeader, topic: str) -> bytes:
 
 
 def segments(entries: int, node: SegmentLeader, leaders: Sequence[int]) -> TopicState:
-    """The segments of a topic that took this many entries; of very many, the newest. The leaders take turns."""
+    """The segments of a topic with this many entries, or the newest of them. The leaders take turns."""
     sealed = entries // node.segment_entries
     current = _FIRST_SEGMENT + sealed
     oldest = max(_FIRST_SEGMENT, current - limits.TEXT_STATE_SEGMENTS_MAX)
@@ -67,7 +67,7 @@ def segments(entries: int, node: SegmentLeader, leaders: Sequence[int]) -> Topic
 
 
 def metrics(broker: Broker, node: SegmentLeader) -> bytes:
-    """The brokers of the log. Alone, this one leads; of several, the one that all of them choose."""
+    """The brokers of the log and the leader: this one, or of several the one that all of them choose."""
     last = broker.last_position
     cluster = broker.cluster
     if cluster.shared:

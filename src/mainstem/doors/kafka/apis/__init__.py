@@ -1,1 +1,1 @@
-"""One module per Kafka API, and what several of them share."""
+"""One module per Kafka API, and helpers that several APIs share."""

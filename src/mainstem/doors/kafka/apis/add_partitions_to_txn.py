@@ -24,7 +24,7 @@ Codes = dict[tuple[str, int], ErrorCode]
 async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     streams, codes = _resolve(call, request)
     if codes:
-        # One that is unknown holds up the others: the client must hear which were not even tried.
+        # An unknown partition fails the whole request; the others are reported as not attempted.
         return _answer(request, codes, ErrorCode.operation_not_attempted)
     stamp = ProducerStamp(
         request.v3_and_below_transactional_id,
@@ -39,7 +39,7 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
 
 
 def _resolve(call: Call, request: AddPartitionsToTxnRequest) -> tuple[list[int], Codes]:
-    """The streams of the partitions, and what is wrong with those that have none."""
+    """The streams of the partitions, and the error codes of the partitions that do not exist."""
     streams: list[int] = []
     codes: Codes = {}
     for topic in request.v3_and_below_topics:
@@ -70,5 +70,5 @@ def _answer(
     return AddPartitionsToTxnResponse(throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=results)
 
 
-# Version 4 and later are for brokers that ask on behalf of several producers.
+# Versions 4 and later are for brokers that forward requests of several producers.
 API = Api(24, 0, 3, handle)

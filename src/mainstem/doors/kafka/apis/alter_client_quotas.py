@@ -1,4 +1,4 @@
-"""AlterClientQuotas: limits of users and client ids are set and removed, each entity's at once."""
+"""AlterClientQuotas: set and remove the quotas of users and client ids. The changes to one entity apply together."""
 
 from __future__ import annotations
 

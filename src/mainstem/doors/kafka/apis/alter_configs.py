@@ -1,4 +1,4 @@
-"""AlterConfigs: all settings of a topic or a group at once. Those not given go back to their default."""
+"""AlterConfigs: replace all settings of a topic or a group. Settings not given return to their defaults."""
 
 from __future__ import annotations
 

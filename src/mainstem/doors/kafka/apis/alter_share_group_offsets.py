@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets: have a share group without members begin elsewhere, whatever it knew of the partition."""
+"""AlterShareGroupOffsets: reset the start offsets of a share group without members, and discard its other state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: users get passwords, and lose them."""
+"""AlterUserScramCredentials: set and remove users' passwords."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
 
 
 async def _outcome(call: Call, changes: list[_Change]) -> ItemResult:
-    """Of one user's changes: nothing is changed before all of them were checked."""
+    """Apply one user's changes, after checking all of them."""
     if repeated(change.mechanism for change in changes):
         return _TWICE
     try:

@@ -3,7 +3,7 @@
 Its answer's header never has tagged fields, so that a client can read it before it knows any version; and a
 client that asks in a version unknown here gets version 0 of the answer, with an error and the ranges.
 
-It also tells of features, as tagged fields of the answer:
+It also lists features, as tagged fields of the response:
 
 | tag | field                    | type                               | versions             |
 |-----|--------------------------|------------------------------------|----------------------|
@@ -11,8 +11,8 @@ It also tells of features, as tagged fields of the answer:
 | 1   | finalized_features_epoch | i8                                 | 3+                   |
 | 2   | finalized_features       | name, highest level i2, lowest i2  | 3+                   |
 
-`transaction.version` 2 lets clients write to partitions that they did not add to a transaction before, and go on
-with another epoch after each.
+`transaction.version` 2 lets clients write to partitions that they did not add to a transaction before, and gives them
+a new epoch after each transaction.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _LEVELS = struct.Struct(">hh")
 
 _TRANSACTION_VERSION = "transaction.version"
 _TRANSACTION_LEVEL = 2
-_FEATURES_EPOCH = 0  # they are the same as long as the broker runs
-_FIRST_LEVEL_ZERO_FROM = 4  # clients of version 3 fail over a feature that may be at level 0
+_FEATURES_EPOCH = 0  # they do not change while the broker runs
+_FIRST_LEVEL_ZERO_FROM = 4  # clients of version 3 fail on a feature whose lowest level is 0
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
@@ -70,7 +70,7 @@ def _answer(version: int, error: int) -> bytes:
 
 
 def _features(version: int) -> bytes:
-    """The tagged fields at the end of an answer."""
+    """The tagged fields at the end of a response."""
     fields = {
         1: INT64.pack(_FEATURES_EPOCH),
         2: _feature(_TRANSACTION_VERSION, _TRANSACTION_LEVEL, _TRANSACTION_LEVEL),
@@ -84,7 +84,7 @@ def _features(version: int) -> bytes:
 
 
 def _feature(name: str, one: int, other: int) -> bytes:
-    """An array of this feature alone."""
+    """An array with only this feature."""
     return write_count(1, True) + write_string(name, True) + _LEVELS.pack(one, other) + NO_TAGS
 
 

@@ -1,4 +1,4 @@
-"""Replica assignments by hand. Every partition is served by this broker, so they may name it and no other."""
+"""Manual replica assignments. This broker serves every partition, so an assignment may name only this broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainstem.doors.kafka.apis.bulk import ItemRefused
 
 
 def check_assignments(assignments: Iterable[Sequence[int]], node_id: int) -> None:
-    """Raises Refused unless each of them is this broker."""
+    """Raises Refused if an assignment names another broker."""
     for brokers in assignments:
         if list(brokers) != [node_id]:
             raise ItemRefused(

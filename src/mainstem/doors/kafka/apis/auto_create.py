@@ -1,4 +1,4 @@
-"""Topics that a client names and that do not exist are made, as Kafka does by default."""
+"""Create topics that a client names and that do not exist, as Kafka does by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME_CHARS_MAX = 249
 
 
 def may_create(call: Call, name: str) -> bool:
-    """Whether the access rules let this client make a topic by asking for it."""
+    """Whether the access rules let this client create a topic by naming it."""
     return call.may(Operation.CREATE, ResourceType.TOPIC, name) or call.may(
         Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
@@ -26,7 +26,7 @@ def check_name(name: str) -> None:
 
 
 async def create_missing(context: KafkaContext, names: Sequence[str]) -> dict[str, MainstemError]:
-    """Make these topics. Returns what refused those that could not be made."""
+    """Create these topics. Returns the errors of those that could not be created."""
     refused: dict[str, MainstemError] = {}
     for name in dict.fromkeys(names):
         try:

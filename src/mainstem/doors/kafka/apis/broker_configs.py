@@ -19,7 +19,7 @@ class BrokerSetting:
 
 
 def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
-    """By name. Defaults of topics go by the names that Kafka gives them on a server."""
+    """By name. Topic defaults have the names that Kafka uses for broker settings."""
     listener = f"PLAINTEXT://{context.advertised_host}:{context.advertised_port}"
     options = context.broker.options
     own = [

@@ -1,4 +1,4 @@
-"""Requests that do the same for many topics: what they have in common."""
+"""Helpers for requests that apply one operation to many topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class ItemRefused(Exception):
-    """A part of a request is answered with this code, which none of Mainstem's own errors stands for."""
+    """One item of a request fails with a Kafka code that no Mainstem error maps to."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -37,13 +37,13 @@ DONE = ItemResult(ErrorCode.none, None)
 
 
 def outcome_of(error: ItemRefused | MainstemError) -> ItemResult:
-    """What a client is told about an error. It may quote what the client sent, of any length."""
+    """The error message for the client, cut to a bounded length: it may quote what the client sent."""
     code = error.code if isinstance(error, ItemRefused) else code_of(error)
     return ItemResult(code, str(error)[:KAFKA_ERROR_MESSAGE_CHARS_MAX])
 
 
 async def side_by_side(work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
-    """The answers of `work`, in order. Some run at once, so that one commit makes many changes durable."""
+    """The results of `work`, in order. Several run concurrently, so that one commit makes many changes durable."""
     answers: list[Answer] = []
     for first in range(0, len(items), limits.KAFKA_CHANGES_AT_ONCE):
         some = items[first : first + limits.KAFKA_CHANGES_AT_ONCE]
@@ -52,5 +52,5 @@ async def side_by_side(work: Callable[[Item], Awaitable[Answer]], items: Sequenc
 
 
 def repeated(keys: Iterable[Key]) -> set[Key]:
-    """Those that come more than once."""
+    """The items that occur more than once."""
     return {key for key, times in Counter(keys).items() if times > 1}

@@ -1,4 +1,4 @@
-"""Partitions as messages list them: by topic."""
+"""Group partitions by topic, as messages list them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "its members read topics that the access rules do not let you describe"
 
 
 def by_topic(partitions: Partitions) -> dict[bytes, tuple[i32, ...]]:
-    """The numbers of the partitions of each topic id, in order."""
+    """The partition numbers of each topic id, in order."""
     topics: dict[bytes, list[i32]] = {}
     for topic_id, number in sorted(partitions):
         topics.setdefault(topic_id, []).append(i32(number))
@@ -24,7 +24,7 @@ def by_topic(partitions: Partitions) -> dict[bytes, tuple[i32, ...]]:
 
 
 def named_by_topic(call: Call, partitions: Partitions) -> Iterator[tuple[UUID, TopicName, tuple[i32, ...]]]:
-    """The same with the topics' names. Topics deleted meanwhile are left out: they have no name any more."""
+    """The same by topic name. Deleted topics have no name and are left out."""
     for topic_id, numbers in by_topic(partitions).items():
         topic = call.context.broker.streams.get_by_id(topic_id)
         if topic is not None:
@@ -32,7 +32,7 @@ def named_by_topic(call: Call, partitions: Partitions) -> Iterator[tuple[UUID, T
 
 
 def hidden(call: Call, held: Iterable[Partitions]) -> bool:
-    """Whether these are of topics that the client may not get to know, if only by their names."""
+    """Whether these belong to topics whose names the client may not see."""
     everything = frozenset[TopicPartition]().union(*held) if call.restricted else frozenset()
     return not all(
         call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)

@@ -1,4 +1,4 @@
-"""Changing the settings of topics: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Change topic settings: shared by AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def change_resource(
     *,
     dry_run: bool,
 ) -> ItemResult:
-    """Let `change` make a topic's new config; it may raise Refused or InvalidConfig."""
+    """Apply `change` to a topic's config. It may raise Refused or InvalidConfig."""
     try:
         if resource_type != Resource.TOPIC:
             raise _unchangeable(resource_type)

@@ -1,4 +1,4 @@
-"""What can be configured, and how Kafka numbers it: resources, the sources of a value, its types."""
+"""Kafka's numbers for configurable resources, the sources of a value and value types."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbe
 
 
 def _describer(call: Call) -> tuple[Principal, str, Operation, ResourceType]:
-    """Who may get to know a topic by a pattern: who may describe it."""
+    """A pattern matches only topics that the client may describe."""
     return call.principal, call.host, Operation.DESCRIBE, ResourceType.TOPIC
 
 

@@ -1,4 +1,4 @@
-"""CreateAcls: new access rules."""
+"""CreateAcls: add access rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
 
 
 async def _create(call: Call, request: CreateAclsRequest) -> list[ItemResult]:
-    """Those that make sense, in one command."""
+    """Store the valid rules in one command."""
     rules: list[AccessRule] = []
     outcomes: list[ItemResult] = []
     for creation in request.creations:

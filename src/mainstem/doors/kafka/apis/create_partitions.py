@@ -1,4 +1,4 @@
-"""CreatePartitions: topics get more partitions, never fewer."""
+"""CreatePartitions: add partitions to topics. The number of partitions never falls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: makes topics, or finds out whether they could be made.
+"""CreateTopics: create topics, or only validate the request.
 
 Any replication factor is accepted: the store replicates the data, not the brokers. A client that asks for three
 replicas gets a topic as durable as its class, and a response that reports one replica.

@@ -1,4 +1,4 @@
-"""DeleteAcls: access rules go away."""
+"""DeleteAcls: remove access rules."""
 
 from __future__ import annotations
 

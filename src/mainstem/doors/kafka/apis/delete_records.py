@@ -1,4 +1,4 @@
-"""DeleteRecords: gives up the records of a partition below an offset."""
+"""DeleteRecords: delete the records of a partition below an offset."""
 
 from __future__ import annotations
 

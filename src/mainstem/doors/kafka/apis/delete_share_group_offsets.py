@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: forget where a share group without members is in some topics."""
+"""DeleteShareGroupOffsets: delete the offsets of a share group without members in some topics."""
 
 from __future__ import annotations
 

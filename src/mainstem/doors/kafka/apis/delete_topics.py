@@ -1,4 +1,4 @@
-"""DeleteTopics: deletes topics and their records, by name or by id."""
+"""DeleteTopics: delete topics and their records, by name or by id."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _result(key: _Key, outcome: ItemResult, deleted: Topic | None = None) -> Del
 
 
 def _from_names(request: Any) -> DeleteTopicsRequest:
-    """Before version 6 topics were given as a plain list of names."""
+    """Before version 6 a request lists topic names only."""
     topics = tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names)
     return DeleteTopicsRequest(topics=topics, timeout=request.timeout)
 

@@ -13,7 +13,7 @@ from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
-_BROKERS = 1  # the kind of endpoints this door is one of
+_BROKERS = 1  # broker endpoints
 
 
 async def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:

@@ -1,8 +1,7 @@
 """DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
 
-Most topics have the same settings as others, and tools ask for those of all topics over and over. So what the
-library writes for one config is kept, and only the frame around it is written by hand. Answer body (flexible
-from 4):
+Most topics have equal settings, and tools repeatedly ask for the settings of all topics. So the encoded settings of a
+config are cached, and only the frame around them is written by hand. Response body (flexible from 4):
 
 | field            | type            |
 |------------------|-----------------|
@@ -68,14 +67,14 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
 
 
 async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> None:
-    # Administrators look at what they changed, through any broker. What is known is told though the store is away.
+    # Administrators check their changes through any broker. If the store is unreachable, respond with what is known.
     with contextlib.suppress(Unavailable):
         await call.context.broker.barrier()
     flexible = call.version >= _FLEXIBLE_FROM
     form = _ConfigFormat(call.version, request.include_synonyms, request.include_documentation)
     resources = dict.fromkeys(
         request.resources
-    )  # asked for twice is answered once, and cannot fill the memory
+    )  # duplicates get one response, which bounds the memory
     out = [_NO_THROTTLE, write_count(len(resources), flexible)]
     failed = False
     for number, sent_resource in enumerate(resources, 1):
@@ -83,7 +82,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
         if call.view is not None:
             resource = namespaces.qualified(call.view, call.context.broker.streams, replace(sent_resource))
         if number % limits.KAFKA_CHANGES_AT_ONCE == 0:
-            await asyncio.sleep(0)  # there may be very many
+            await asyncio.sleep(0)  # there may be many thousands
         outcome, described = DONE, b""
         try:
             _check_access(call, resource)
@@ -104,7 +103,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
 
 
 class _ConfigFormat(NamedTuple):
-    """How settings are to be shown."""
+    """What a response shows of each setting."""
 
     version: int
     synonyms: bool
@@ -169,7 +168,7 @@ def _selected_entries(
 
 
 def _encoded(settings: list[DescribeConfigsResourceResult], form: _ConfigFormat) -> bytes:
-    """The array of settings, as the version has it."""
+    """The array of settings, in the format of the version."""
     older = import_module(
         f"kio.schema.describe_configs.v{form.version}.response"
     ).DescribeConfigsResourceResult
@@ -206,7 +205,7 @@ def _of_topic(entry: ConfigEntry, form: _ConfigFormat) -> DescribeConfigsResourc
 
 
 def _synonyms(entry: ConfigEntry) -> tuple[DescribeConfigsSynonym, ...]:
-    """What decides on the value, and what would decide if that were not there, in this order."""
+    """The sources of the value, in order of precedence."""
     row = entry.setting
     server_name = row.server_name or row.name
     found = [DescribeConfigsSynonym(name=server_name, value=row.default, source=i8(SOURCES["default"]))]
@@ -244,7 +243,7 @@ def _default_synonyms(config: GroupConfig) -> list[DescribeConfigsSynonym]:
 def _of_setting(
     name: str, config: GroupConfig, synonyms: list[DescribeConfigsSynonym], form: _ConfigFormat
 ) -> DescribeConfigsResourceResult:
-    """A setting of which the first synonym decides."""
+    """A setting whose first synonym is its value."""
     row = config.setting
     return DescribeConfigsResourceResult(
         name=name,

@@ -57,7 +57,7 @@ def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGrou
             members=_members(group),
             authorized_operations=operations,
         )
-    found = group is None and call.context.groups.offsets.exists(name)  # it has offsets, and no members
+    found = group is None and call.context.groups.offsets.exists(name)  # it has offsets but no members
     missing = not found and call.version >= _FIRST_WITH_NOT_FOUND
     return DescribedGroup(
         error_code=ErrorCode.group_id_not_found if missing else ErrorCode.none,
@@ -72,7 +72,7 @@ def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGrou
 
 
 def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
-    """While a group is being rebalanced, nobody knows yet what its members will read."""
+    """A group in a rebalance has no assignments yet."""
     stable = group.state == STABLE
     return tuple(
         DescribedGroupMember(

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and who has a transaction open there."""
+"""DescribeProducers: the producers of a partition, and their open transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import NotFound
 
-_COORDINATOR_EPOCH = 0  # the one in every marker
+_COORDINATOR_EPOCH = 0  # the epoch in every marker
 
 
 async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:

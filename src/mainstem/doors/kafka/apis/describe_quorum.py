@@ -1,6 +1,6 @@
 """DescribeQuorum: the metadata log as Kafka's tools expect it. The controller is its voter, other brokers observe.
 
-The commit log has the metadata, and its storage replicates it: brokers form no quorum.
+The commit log holds the metadata, and its storage replicates it: brokers form no quorum.
 """
 
 from __future__ import annotations

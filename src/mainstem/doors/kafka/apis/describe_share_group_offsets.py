@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: where share groups are, and how much is left to them."""
+"""DescribeShareGroupOffsets: the start offsets and the lag of share groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
-_UNKNOWN = i64(-1)  # the group does not read it, or nobody can tell
+_UNKNOWN = i64(-1)  # the group does not read it, or the lag is unknown
 
 
 async def handle(call: Call, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
@@ -60,7 +60,7 @@ def _group(
 
 
 def _all(call: Call, group: str) -> list[tuple[str, list[int]]]:
-    """What the group reads, as far as the client may know of it."""
+    """The topics that the group reads and the client may describe."""
     found: dict[str, list[int]] = {}
     for stream in call.context.broker.shares.of_group(group):
         topic = call.context.broker.streams.of_stream(stream)

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: the partitions of some or all topics, a page at a time.
 
-A page comes with a cursor to the first partition that did not fit. Topics come by name, so a cursor still
-means something when its topic was deleted meanwhile.
+A page ends with a cursor to the first partition that did not fit. Topics are sorted by name, so a cursor is still
+valid after its topic was deleted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
 
 
 def _from_cursor(call: Call, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, Topic | None]]:
-    """The topics asked for, all if none is named, from the cursor's on."""
+    """The requested topics, or all if none is named, starting at the cursor."""
     streams = call.context.broker.streams
     names: set[str] = {topic.name for topic in request.topics}
     namespace = DEFAULT if call.view is None else call.view.namespace
@@ -83,7 +83,7 @@ def _describe_topic(call: Call, topic: Topic, first: int, end: int) -> DescribeT
             leader_epoch=i32(LEADER_EPOCH),
             replica_nodes=nodes,
             isr_nodes=nodes,
-            # Empty, not null, which they may be by the layout: the Java client takes no null for an answer.
+            # Empty, not null: the protocol allows null, but the Java client fails on it.
             eligible_leader_replicas=(),
             last_known_elr=(),
         )

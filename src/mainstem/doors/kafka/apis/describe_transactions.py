@@ -1,4 +1,4 @@
-"""DescribeTransactions: where transactional ids stand."""
+"""DescribeTransactions: the state of transactional ids."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _state(call: Call, id: TransactionalId) -> TransactionState:
 
 
 def _time(ms: int) -> TZAware:
-    """Kafka's -1 for a time there is none of is a millisecond before the epoch to the library."""
+    """Kafka writes -1 for "no time", which the library reads as one millisecond before the epoch."""
     return _EPOCH + timedelta(milliseconds=ms)  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which users have a password, and hashed how. Never the hash."""
+"""DescribeUserScramCredentials: which users have a password, and the hash mechanism. Never the hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: every partition has the leader it should have, so there is nothing to elect."""
+"""ElectLeaders: every partition has its preferred leader, so there is nothing to elect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    # Without a list all partitions are meant, and those that need no election are left out of the answer.
+    # Without a list the request covers all partitions, and the response omits those that need no election.
     asked = request.topic_partitions or ()
     results = tuple(_of_topic(call.context, topic.topic, topic.partitions) for topic in asked)
     return ElectLeadersResponse(

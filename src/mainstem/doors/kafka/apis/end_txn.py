@@ -1,4 +1,4 @@
-"""EndTxn: a transaction commits or aborts, in all its partitions and groups at once."""
+"""EndTxn: commit or abort a transaction in all its partitions and groups, atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
 _FENCED_FROM = 2  # first version that knows PRODUCER_FENCED
-_BUMP_FROM = 5  # first version that answers what to go on with (transaction.version 2)
+_BUMP_FROM = 5  # first version that returns the next producer id and epoch (transaction.version 2)
 
 
 async def handle(call: Call, request: EndTxnRequest) -> EndTxnResponse:

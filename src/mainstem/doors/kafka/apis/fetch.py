@@ -1,4 +1,4 @@
-"""Fetch: record batches out, as they came in, with a long poll over many partitions (fetch_poll.py).
+"""Fetch: return record batches as they were written, with a long poll over many partitions (fetch_poll.py).
 
 Written by hand. Request body (flexible from 12):
 
@@ -77,7 +77,7 @@ _HEAD_4 = struct.Struct(">xxxxiiib")
 _HEAD_7 = struct.Struct(">xxxxiiibii")
 _HEAD_15 = struct.Struct(">iiibii")
 
-# One partition of a request: index, leader epoch, offset, limit. Padding stands for fields nobody here needs.
+# One partition of a request: index, leader epoch, offset, limit. Padding covers unused fields.
 _PART_4 = struct.Struct(">iqi")
 _PART_5 = struct.Struct(">iq8xi")
 _PART_9 = struct.Struct(">iiq8xi")
@@ -116,7 +116,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
             reply.send([_session_refused(call.version, code)], failed=True)
             return
     elif isinstance(before, FetchSession):
-        _close(call)  # it names every partition again
+        _close(call)  # the request names every partition again
     if call.context.shared and _beyond(call, request):
         reply.run(_fetch_behind_barrier(call, bytes(body), reply))
     else:
@@ -130,7 +130,7 @@ def _close(call: Call) -> None:
 
 
 async def _fetch_behind_barrier(call: Call, asked: bytes, reply: Reply) -> None:
-    """What is not known here may be known to another broker: catch up before saying that there is no such thing."""
+    """Another broker may have created what this broker does not know: catch up before refusing the request."""
     await call.context.broker.barrier()
     _start(call, _parse(call, memoryview(asked)), asked, reply)
 
@@ -163,7 +163,7 @@ def _session_fault(session: object, request: _Request) -> int:
 
 
 def _beyond(call: Call, request: _Request) -> bool:
-    """Whether it asks for partitions or offsets that are not known here."""
+    """Whether the request names partitions or offsets that this broker does not know."""
     streams = call.context.broker.streams
     return any(part.code or part.offset > streams.known_end(part.stream) for part in request.parts)
 
@@ -191,7 +191,7 @@ def _parse(call: Call, body: memoryview) -> _Request:
 
 
 def _find(call: Call, version: int, key: bytes) -> tuple[Topic | None, int]:
-    """A topic that the client may read, and the code for a partition that is not there."""
+    """A topic that the client may read, and the error code for a partition that does not exist."""
     if version >= _TOPIC_IDS_FROM:
         topic = call.topic_of_id(key)
         name = None if topic is None else topic.full_name
@@ -237,7 +237,7 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, parts: lis
 
 
 def _parse_rest(version: int, body: memoryview, at: int) -> tuple[list[tuple[bytes, int]], str]:
-    """The partitions that leave the session, and the client's rack. Checks that the body goes that far."""
+    """The partitions that leave the session, and the client's rack. Checks that the body is complete."""
     flexible = version >= _FLEXIBLE_FROM
     rack: str | None = None
     gone: list[tuple[bytes, int]] = []
@@ -270,7 +270,7 @@ def _session_refused(version: int, code: int) -> bytes:
 
 
 def _answer(version: int, poll: FetchPoll) -> list[Part]:
-    """The body as buffers: what is small joined, the batches as they are."""
+    """The body as buffers: small parts joined, batches not copied."""
     flexible = version >= _FLEXIBLE_FROM
     out: list[Part] = []
     session = poll.session.id if isinstance(poll, SessionPoll) else 0
@@ -301,7 +301,7 @@ def _answer(version: int, poll: FetchPoll) -> list[Part]:
 
 
 def _by_topic(parts: list[FetchPart]) -> list[list[FetchPart]]:
-    """Neighbours of one topic together: the order stays that of the request."""
+    """Group consecutive partitions of one topic, in the order of the request."""
     topics: list[list[FetchPart]] = []
     for part in parts:
         if topics and topics[-1][0].key == part.key:

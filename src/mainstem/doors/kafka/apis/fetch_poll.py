@@ -1,7 +1,7 @@
-"""One Fetch under way: gathers what is there, and waits for more as long as the client allows.
+"""One Fetch in progress: collects available records, and waits for more until the client's deadline.
 
-What memory holds is gathered at once; what needs a file, in one task for the whole request. While it waits it
-is one watcher of all its streams and one timer. Gathering continues where it stopped, so waking up is cheap.
+Records in memory are collected at once; records in files in one task for the whole request. While it waits, it is
+one watcher of all its streams and one timer. Collecting continues where it stopped, so a wake-up is cheap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mainstem.records.header import record_count, walk
 
 
 class FetchPart:
-    """One partition: what is wanted of it, and what was found."""
+    """One partition: its request, and the records found."""
 
     __slots__ = (
         "aborted",
@@ -46,7 +46,7 @@ class FetchPart:
     def __init__(
         self, key: bytes, namespace: str, index: int, stream: int, offset: int, max_bytes: int
     ) -> None:
-        self.key = key  # name or id of the topic, as the answer repeats it
+        self.key = key  # name or id of the topic, as the response repeats it
         self.namespace = namespace
         self.index = index
         self.stream = stream
@@ -57,12 +57,12 @@ class FetchPart:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing was found yet."""
+        """Reset to the state before anything was found."""
         self.at = self.offset  # the next offset to gather
         self.batches: list[memoryview] = []
         self.size = 0
-        self.full = False  # what follows has to go into another answer
-        self.stored_from = -1  # from where on its batches are as they were written, markers among them
+        self.full = False  # the rest must go into another response
+        self.stored_from = -1  # from this offset on, batches are as written, with transaction markers
         self.start = -1
         self.end = -1
         self.stable_end = -1
@@ -70,7 +70,7 @@ class FetchPart:
 
 
 class FetchLimits(NamedTuple):
-    """How much a client wants at once, and how long it waits for that."""
+    """The sizes that a client asks for, and how long it waits."""
 
     max_wait_ms: int
     min_bytes: int
@@ -79,8 +79,8 @@ class FetchLimits(NamedTuple):
 
 
 class FetchPoll:
-    """Answers a Fetch once. If nothing came, it goes on watching: an idle client asks the same again, and
-    then there is nothing to parse or to look up."""
+    """Responds to one Fetch. If no records came, it keeps watching: an idle client repeats its request, which then needs
+    no parsing and no lookups."""
 
     def __init__(
         self,
@@ -90,31 +90,31 @@ class FetchPoll:
         wanted: FetchLimits,
     ) -> None:
         self.parts = parts  # in the order of the request
-        self.throttle_ms = 0  # that the answer names
-        self.rules = call.context.access.state  # by which the client may read all this
+        self.throttle_ms = 0  # in the response
+        self.rules = call.context.access.state  # the access rules that allowed these reads
         self._call = call
         self._streams = call.context.broker.streams
         self._write = write
         self._max_wait_s = min(wanted.max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
         self._max_bytes = min(wanted.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
         self._rates = call.context.broker.rates.stored
-        self._limiters: dict[str, RateLimiter] = {}  # by namespace, of the request that is served
+        self._limiters: dict[str, RateLimiter] = {}  # by namespace, for the current request
         self._min_bytes = min(wanted.min_bytes, self._max_bytes)
         self._committed_only = wanted.committed_only
         self._parts = _rotated(call.context, parts)
         self._total = 0
         self._loop = asyncio.get_running_loop()
         self._asked = b""
-        self._reply: Reply | None = None  # None: it is answered
-        self._empty: list[Part] | None = None  # the answer when nothing came, as long as there is no news
+        self._reply: Reply | None = None  # None: the response was sent
+        self._empty: list[Part] | None = None  # the response without records, valid until something changes
         self._watched: list[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._looking = False  # a look is in line, or one is under way off the loop
+        self._looking = False  # a poll is scheduled, or one is reading files
         self._news = False
         self._late = self._max_wait_s <= 0
 
     def start(self, asked: bytes, reply: Reply) -> None:
-        """`asked` is the request's body, by which it is known again."""
+        """`asked` is the request's body, which identifies a repeated request."""
         self._asked = asked
         self._reply = reply
         if self._rates.active and self._in_debt(reply):
@@ -123,7 +123,7 @@ class FetchPoll:
             self._poll()
 
     def again(self, asked: bytes, reply: Reply) -> bool:
-        """Serve the same request once more. False: it is another one, or too much has happened."""
+        """Serve a repeated request. False: the request differs, or the state changed too much."""
         if self._empty is None or self._reply is not None or asked != self._asked:
             return False
         if self._rates.active and (self._in_debt(reply) or self._limiters):
@@ -137,7 +137,7 @@ class FetchPoll:
         return True
 
     def forget(self) -> None:
-        """Nobody will ask again."""
+        """Stop watching: the client will not repeat the request."""
         self._reply = None
         if self._timer is not None:
             self._timer.cancel()
@@ -146,14 +146,14 @@ class FetchPoll:
             self._watched = None
 
     def _in_debt(self, reply: Reply) -> bool:
-        """Find what limits the client. True: earlier answers are not paid for, so this one has no records."""
+        """Find the client's rate limits. True: the client is over its limit, so this response has no records."""
         group = self._call.context.group_names.group_of(self._call, reply.connection)
         for namespace in self._namespaces():
             limiter = self._call.consuming(namespace, group)
             if limiter is not None:
                 self._limiters[namespace] = limiter
         for limiter in self._limiters.values():
-            # An answer that takes hours to pay for would silence the client.
+            # A response far over the limit would throttle the client for hours.
             self._max_bytes = min(self._max_bytes, limiter.burst_bytes)
             self.throttle_ms = max(self.throttle_ms, limiter.debt_ms())
         self._min_bytes = min(self._min_bytes, self._max_bytes)
@@ -163,7 +163,7 @@ class FetchPoll:
         return {part.namespace for part in self._parts}
 
     def _pay(self) -> int:
-        """Count what the answer holds. Returns for how long the client is throttled."""
+        """Count the response against the limits. Returns how long to throttle the client."""
         held_ms = self.throttle_ms
         for namespace, limiter in self._limiters.items():
             served = [part for part in self._parts if part.size and part.namespace == namespace]
@@ -173,10 +173,10 @@ class FetchPoll:
                 held_ms = max(held_ms, limiter.take(sum(part.size for part in served), records))
         return held_ms
 
-    # Gathering
+    # Collecting
 
     def _poll(self) -> None:
-        """Gather what is there now, then answer or wait."""
+        """Collect what is available now, then respond or wait."""
         self._looking = self._news = False
         self._empty = None
         reply = self._reply
@@ -203,7 +203,7 @@ class FetchPoll:
             self._answer_or_wait()
 
     def _gather(self, part: FetchPart) -> bool:
-        """Take what memory holds of a partition. False: a file must be read."""
+        """Collect a partition's records from memory. False: a file must be read."""
         while (room := self._room(part)) > 0:
             try:
                 chunk = self._streams.read_cached(part.stream, part.at, room)
@@ -232,19 +232,19 @@ class FetchPoll:
                 return
 
     def _room(self, part: FetchPart) -> int:
-        """Bytes the partition may still add. The first records found are taken whatever their size."""
+        """Bytes the partition may still add. The first batch is returned whatever its size."""
         if part.full:
             return 0
         room = min(part.max_bytes - part.size, self._max_bytes - self._total)
         return max(room, 1) if not self._total else room
 
     def _take(self, part: FetchPart, chunk: ReadChunk, room: int) -> bool:
-        """Add what was read. False: there is no more to be had now."""
+        """Add a chunk. False: no more is available now."""
         batches: Sequence[memoryview] = chunk.batches
         next_offset = chunk.next_offset
         if part.size and batches and next(walk(batches[0])).base_offset < part.at:
-            # Made of a part for somebody who began to read elsewhere. Clients leave out what comes before the
-            # offset they asked for, so the same batch is right at the start of the next answer.
+            # The batch was built from a part for a reader that began at another offset. Clients skip records before the
+            # offset they asked for, so the batch can start the next response.
             part.full = True
             return False
         if chunk.of_part and self._aborted(part):
@@ -267,8 +267,8 @@ class FetchPoll:
         return moved
 
     def _aborted(self, part: FetchPart) -> Sequence[tuple[int, int]]:
-        """Of what was gathered, what a client has to leave out: all that a producer wrote from there on, until it
-        meets the marker. So that has to be in the same answer."""
+        """The aborted transactions among the collected records: the client skips a producer's records from the first
+        offset up to its marker, so the marker must be in the same response."""
         if part.stored_from < 0 or not self._committed_only:
             return ()
         return self._streams.aborted(part.stream, part.stored_from, part.at)
@@ -277,17 +277,17 @@ class FetchPoll:
         return self._streams.stable_end(part.stream, self._streams.bounds(part.stream)[1])
 
     def _passed(self, part: FetchPart, error: MainstemError) -> bool:
-        """Whether gathering continues after an error. It skips lost records, and counts them as lost."""
+        """Whether collecting continues after an error. Lost records are skipped and counted."""
         if isinstance(error, RecordsLost):
             if self._aborted(part):
-                part.full = True  # no marker among them is told of
+                part.full = True  # a marker may be among the lost records
                 return False
             part.stored_from = -1
             self._call.context.metrics.lost(part.stream, error)
             part.at = error.end
             return True
         if part.size or (isinstance(error, OffsetOutOfRange) and part.at != part.offset):
-            return False  # what is there is served; the next fetch meets the error
+            return False  # respond with what was found; the next fetch gets the error
         part.code = code_of(error)
         return False
 
@@ -328,7 +328,7 @@ class FetchPoll:
     def _poll_again(self) -> None:
         reply = self._reply
         if reply is None:
-            self._poll()  # at nothing: nobody waits for it any more
+            self._poll()  # clears the flags: no request waits
             return
         try:
             reply.step(self._poll)
@@ -336,7 +336,7 @@ class FetchPoll:
             reply.fail(error)
 
     def _hurry(self) -> None:
-        """The client waits no longer."""
+        """The client's wait is over."""
         self._late = True
         if not self._looking and self._reply is not None:
             self._answer()
@@ -382,14 +382,14 @@ class FetchPoll:
 
 
 def _rotated(context: KafkaContext, parts: list[FetchPart]) -> list[FetchPart]:
-    """Each fetch begins with another partition, so that a busy one does not starve the rest."""
+    """Start each fetch at another partition, so that a busy one does not starve the rest."""
     context.fetches += 1
     first = context.fetches % len(parts) if parts else 0
     return parts[first:] + parts[:first]
 
 
 def _below(batches: Sequence[memoryview], next_offset: int, end: int) -> tuple[list[memoryview], int]:
-    """Only what lies below `end`."""
+    """The batches below `end`."""
     if next_offset <= end:
         return list(batches), next_offset
     kept: list[memoryview] = []

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, and from then on those that change.
+"""Fetch sessions (KIP-227): a client names its partitions once, and later only changes.
 
-A session lives in the connection that opened it, and ends with it. It watches each of its partitions by itself, so that
-a request costs what happened since the one before, however many partitions the session has.
+A session belongs to the connection that opened it, and ends with it. It watches every partition separately, so the
+cost of a request depends on what changed since the last one, not on the number of partitions.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 _EPOCHS = (1 << 31) - 1
 
-# From the key of a topic to the topic, and the code for a partition that is not there.
+# From a topic's key to the topic, and the error code for a partition that does not exist.
 Find = Callable[[bytes], tuple[Topic | None, int]]
 
 
 class FetchSession:
-    """The partitions of a session, and which of them the next request looks at."""
+    """The partitions of a session, and which of them the next request checks."""
 
     def __init__(self, context: KafkaContext, rules: int, find: Find) -> None:
         self.id = secrets.randbelow(_EPOCHS) + 1
-        self.rules = rules  # by which the client may read all this
+        self.rules = rules  # the access rules that allowed these reads
         self._context = context
         self._streams = context.broker.streams
         self._find = find
         self._epoch = 0
         self._parts: dict[tuple[bytes, int], _SessionPart] = {}
-        self._due: dict[_SessionPart, None] = {}  # in the order in which they are looked at
+        self._due: dict[_SessionPart, None] = {}  # in the order in which they are checked
         self._poll: SessionPoll | None = None
 
     @classmethod
     def open(cls, call: Call, parts: list[FetchPart], find: Find) -> FetchSession | None:
-        """None: sessions hold as many partitions as they may."""
+        """None: all sessions together have reached the limit on partitions."""
         context = call.context
         if context.session_partitions + len(parts) > limits.KAFKA_SESSION_PARTITIONS_MAX:
             return None
@@ -50,7 +50,7 @@ class FetchSession:
         return session
 
     def next_epoch(self, epoch: int) -> bool:
-        """Whether the request is the one after the last."""
+        """Whether the epoch is the next one of the session."""
         if epoch != self._epoch % _EPOCHS + 1:
             return False
         self._epoch = epoch
@@ -97,7 +97,7 @@ class FetchSession:
         return self._poll
 
     def take_due(self, parts: dict[_SessionPart, None]) -> None:
-        """Add the partitions to look at to those of a request, ready to be gathered."""
+        """Add the partitions to check to those of a request, reset for collecting."""
         for part in self._due:
             if part not in parts:
                 parts[part] = None
@@ -127,7 +127,7 @@ class FetchSession:
             self._poll.changed()
 
     def answered(self, parts: Iterable[_SessionPart]) -> None:
-        """Look again at partitions that may have more, those that were served last."""
+        """Check the partitions of the last response again: they may have more."""
         self._poll = None
         again = [part for part in parts if part.size or part.code or part.full or part.at < part.end]
         for part in sorted(again, key=lambda part: part.size > 0):
@@ -156,7 +156,7 @@ class _SessionPart(FetchPart):
 
 
 class SessionPoll(FetchPoll):
-    """A request of a session: it looks at what changed, and answers with that."""
+    """A request of a session: checks the partitions that changed, and returns only those."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class SessionPoll(FetchPoll):
         super().__init__(call, [], self._write_news, wanted)
         self.session = session
         self._write_answer = write
-        self._everything = everything  # the first answer names every partition
+        self._everything = everything  # the first response names every partition
         self._looked_at: dict[_SessionPart, None] = {}
 
     def _poll(self) -> None:

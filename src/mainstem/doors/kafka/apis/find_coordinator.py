@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group or a transaction."""
+"""FindCoordinator: which broker coordinates a group or a transaction."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _coordinator(call: Call, kind: str | None, key: str) -> Coordinator:
 
 
 def _bridge_single_key(version: int) -> None:
-    """Versions that ask for one coordinator, and get it without a list around it."""
+    """Versions that ask for one coordinator, and get it outside a list."""
     older = import_module(f"kio.schema.find_coordinator.v{version}.request").FindCoordinatorRequest
     answer = import_module(f"kio.schema.find_coordinator.v{version}.response").FindCoordinatorResponse
     names = [field.name for field in fields(answer) if field.name != "throttle_time"]

@@ -1,4 +1,4 @@
-"""Settings of groups as Kafka's configs: seen by DescribeConfigs, changed by the two ways there are."""
+"""Group settings as Kafka configs, for DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcom
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.errors import MainstemError
 
-_ON_BROKERS = "group."  # begins the name that a group's setting has as a broker's
+_ON_BROKERS = "group."  # prefix of a group setting's name as a broker setting
 
 
 class GroupConfig(NamedTuple):
@@ -28,7 +28,7 @@ class GroupConfig(NamedTuple):
 
 
 def group_configs(context: KafkaContext, group: str, names: Collection[str] | None) -> list[GroupConfig]:
-    """Those named, or all if none is."""
+    """The named settings, or all if none is named."""
     own = context.broker.shares.own_settings(group) if group != ALL_GROUPS else {}
     defaults = context.broker.shares.own_settings(ALL_GROUPS)
     return [
@@ -71,7 +71,7 @@ async def _edit(
 async def edit_defaults(
     context: KafkaContext, broker: str, edits: Iterable[ConfigEdit], *, dry_run: bool
 ) -> ItemResult:
-    """Change settings of brokers at run time: the defaults of all groups. Brokers have them in common.
+    """Change broker settings at run time: the defaults of all groups, shared by all brokers.
 
     `broker` is empty or the number of any broker: librdkafka cannot leave it empty.
     """
@@ -92,7 +92,7 @@ async def edit_defaults(
 async def replace_group(
     context: KafkaContext, group: str, values: dict[str, str], *, dry_run: bool
 ) -> ItemResult:
-    """Settings that are not named go back to their default."""
+    """Settings that are not named return to their defaults."""
     own = context.broker.shares.own_settings(group)
     edits = [ConfigEdit(name, "delete") for name in own if name not in values]
     edits += [ConfigEdit(name, "set", value) for name, value in values.items()]

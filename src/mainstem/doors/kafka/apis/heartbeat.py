@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive, and hears whether it has to join again."""
+"""Heartbeat: keep a member of a classic group alive, and tell it whether to rejoin."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
-_OPERATIONS: tuple[Operation, ...] = ("set", "delete", "append", "subtract")  # the place is Kafka's number
+_OPERATIONS: tuple[Operation, ...] = ("set", "delete", "append", "subtract")  # the index is Kafka's number
 
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:

@@ -36,7 +36,7 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
 
 
 def _unsupported_code(request: InitProducerIdRequest) -> ErrorCode:
-    """Transactions that are prepared first and committed later are refused as by a Kafka that has them off."""
+    """Refuse two-phase commit, with the code of a Kafka broker that has it disabled."""
     if request.enable2_pc:
         return ErrorCode.transactional_id_authorization_failed
     return ErrorCode.unsupported_version if request.keep_prepared_txn else ErrorCode.none
@@ -45,7 +45,7 @@ def _unsupported_code(request: InitProducerIdRequest) -> ErrorCode:
 async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, int]:
     await call.context.broker.barrier()
     if request.transactional_id is None:
-        # An idempotent producer that lost its way gets a fresh id, which knows no sequences.
+        # An idempotent producer that lost its state gets a new id, which has no sequences.
         return await call.context.transactions.new_producer(_owner(call))
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise InvalidInput("a producer states its id and its epoch, or neither")
@@ -58,7 +58,7 @@ async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, 
 
 
 def _owner(call: Call) -> str:
-    """The principal that the id is for; nobody, if the client did not authenticate."""
+    """The principal that owns the id; empty if the client did not authenticate."""
     return "" if call.principal.name == ANONYMOUS.name else call.principal.name
 
 

@@ -1,4 +1,4 @@
-"""JoinGroup: enter a group of the classic protocol, or its next generation."""
+"""JoinGroup: join a classic group, or its next generation."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
 
 
 def _bridge_single_member(version: int) -> None:
-    """Versions in which one member leaves, and its error is the answer's."""
+    """Versions in which one member leaves, and its error is the response's."""
     older = import_module(f"kio.schema.leave_group.v{version}.request").LeaveGroupRequest
     answer = import_module(f"kio.schema.leave_group.v{version}.response").LeaveGroupResponse
 

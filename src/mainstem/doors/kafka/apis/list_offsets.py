@@ -1,4 +1,4 @@
-"""ListOffsets: the first offset, the next one, or the one of a time."""
+"""ListOffsets: the first offset, the end offset, or the offset of a timestamp."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import InvalidInput, MainstemError
 
-# Times that stand for places.
+# Timestamps with a special meaning.
 _LATEST = -1
 _EARLIEST = -2
 _OF_THE_LATEST_TIME = -3
-_EARLIEST_LOCAL = -4  # all of a stream counts as local
-_LATEST_TIERED = -5  # nothing counts as moved to another tier
-_EARLIEST_PENDING_UPLOAD = -6  # nothing waits for an upload
+_EARLIEST_LOCAL = -4  # every record counts as local
+_LATEST_TIERED = -5  # no record counts as tiered
+_EARLIEST_PENDING_UPLOAD = -6  # no record waits for an upload
 _READ_COMMITTED = 1
 
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     committed_only = request.isolation_level == _READ_COMMITTED
     streams = call.context.broker.streams
-    await call.context.broker.barrier()  # a broker that lags must not make a client go back
+    await call.context.broker.barrier()  # a lagging broker must not move a client back
     topics = []
     for topic in request.topics:
         found = [await _partition(streams, topic.name, part, committed_only) for part in topic.partitions]
@@ -59,7 +59,7 @@ async def _partition(
 
 
 async def _place(streams: StreamService, stream: int, time: int, committed_only: bool) -> tuple[int, int]:
-    """Offset and record time; -1 for what there is not."""
+    """Offset and timestamp; -1 where there is none."""
     start, end = streams.bounds(stream)
     if committed_only:
         end = streams.stable_end(stream, end)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: none is ever under way. Tools ask for them when they describe topics."""
+"""ListPartitionReassignments: always empty. Tools ask for it when they describe topics."""
 
 from __future__ import annotations
 

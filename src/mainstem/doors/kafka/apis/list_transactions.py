@@ -1,4 +1,4 @@
-"""ListTransactions: the transactional ids there are, by state, producer, name and how long they have been open."""
+"""ListTransactions: the transactional ids, filtered by state, producer, name and duration."""
 
 from __future__ import annotations
 

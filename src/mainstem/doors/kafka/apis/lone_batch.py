@@ -1,8 +1,8 @@
-"""The most common Produce: one batch for one partition, from a client that sends such requests in a row.
+"""The most common Produce: one batch for one partition, from a client that repeats such requests.
 
-They are the same up to the partition's number but for the correlation id, so that beginning is compared instead of
-parsed, and the answer is its own beginning and end around one struct. What does not look just like the one before, or
-meets another topic, quota or access rule than that did, takes the long way.
+Apart from the correlation id, these requests are equal up to the partition number. So that prefix is compared instead
+of parsed, and the response is a fixed prefix and suffix around one struct. A request that differs from the one before,
+or meets a changed topic, quota or access rule, takes the general path (produce.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _PRODUCE = 0
 _API = struct.Struct(">hh")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
-_HEAD = struct.Struct(">ii")  # of an answer: its length, which does not count itself, and the correlation id
+_HEAD = struct.Struct(">ii")  # of a response: its length without this field, and the correlation id
 _PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
 
 
 class LoneBatches:
-    """Requests of one connection that begin alike."""
+    """Requests of one connection with the same prefix."""
 
     __slots__ = (
         "_abortable",
@@ -70,9 +70,9 @@ class LoneBatches:
         rights: ProducerRights | None,
         abortable: bool,
     ) -> None:
-        """`beginning` and `end`: what stands in the body before the partition's number, and after its records.
+        """`beginning` and `end`: the body before the partition number, and after the records.
 
-        `answer`: what stands before and after the partition in an answer without an error.
+        `answer`: the response before and after the partition, without an error.
         `joins`, `abortable`: as in `Appends.batches` and `produce_code_of`."""
         client_id = None if call.client_id is None else call.client_id.encode()
         named = b"" if client_id is None else client_id
@@ -99,13 +99,13 @@ class LoneBatches:
         self._head, self._tail = tags + answer[0], answer[1]
         whole = struct.Struct(f">ii{len(self._head)}sihqqq{len(self._tail)}s")
         self._answer = whole.pack
-        self._answer_length = whole.size - 4  # which does not count itself
+        self._answer_length = whole.size - 4  # without this field
         self._joins = joins
         self._rights = rights
         self._abortable = abortable
 
     def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
-        """Start a request. False: this one is another, or something has changed since the last."""
+        """Start a request. False: the request differs, or something changed since the last one."""
         if len(frame) < self._size_min:
             return False
         api, correlation, beginning, index = self._read(frame)
@@ -140,7 +140,7 @@ class LoneBatches:
         return call.producing(self._topic.namespace) is not None or call.request_meter() is not None
 
     def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
-        """With its length and header."""
+        """The response, with its length and header."""
         start = self._topics.start(self._topic.streams[index])
         return self._answer(
             self._answer_length, correlation, self._head, index, 0, base, append_time, start, self._tail
@@ -155,7 +155,7 @@ class LoneBatches:
 
 
 class LoneReply(Reply):
-    """One of them, which waits itself until it is durable."""
+    """One request that waits until its batch is durable."""
 
     __slots__ = ("_alike", "_index", "append_time")
 

@@ -1,4 +1,4 @@
-"""Messages read and written by the library, in the version a client speaks, handed on in the newest one."""
+"""Read and write messages with the library in the client's version; handlers get the newest version."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mainstem.errors import MalformedRequest
 
 
 def read(api: Api | FastApi, version: int, body: bytes) -> Any:
-    """The request, as the newest version has it. Raises MalformedRequest."""
+    """The request in the newest version. Raises MalformedRequest."""
     return convert(read_as_sent(api.key, version, body), load_request_schema(api.key, api.last))
 
 
 def read_as_sent(key: int, version: int, body: bytes) -> Any:
-    """The request, as its own version has it. Raises MalformedRequest."""
+    """The request in its own version. Raises MalformedRequest."""
     body = fitted(load_request_schema(key, version), body)
     try:
         return _reader(key, version)(body, 0)[0]

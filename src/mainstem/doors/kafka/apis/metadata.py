@@ -1,7 +1,7 @@
-"""Metadata: which brokers and topics there are, and who leads which partition. Asked-for topics may be made.
+"""Metadata: the brokers, the topics, and the leader of each partition. Requested topics may be created.
 
-The answer is written by hand, a topic at a time, and kept: clients ask for the same over and over, and a
-library takes milliseconds to write a hundred topics. Answer body (flexible from 9):
+The response is written by hand, topic by topic, and cached: clients repeat the same request, and the library takes
+milliseconds to encode a hundred topics. Response body (flexible from 9):
 
 | field                             | type             | versions |
 |-----------------------------------|------------------|----------|
@@ -49,7 +49,7 @@ from mainstem.doors.kafka.transport.peers import Peer
 from mainstem.doors.kafka.transport.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 
-KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described before the event loop serves others
+KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described in one turn of the event loop
 
 _KEY = 3
 _FIRST, _LAST = 0, 13
@@ -64,14 +64,14 @@ class _RequestedTopics:
     names: list[str] | None  # full names; None: every topic of the namespace
     ids: list[bytes]
     may_create: bool
-    topic_operations: bool  # what may be done to each is wanted too
+    topic_operations: bool  # the client asks for its allowed operations
     cluster_operations: bool
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
     context = call.context
     asked = key = bytes(body)
-    if call.restricted:  # the answer is for this client only
+    if call.restricted:  # the response depends on the client
         who = f"{call.principal.name}\0{call.principal.key_id}\0{call.host}"
         key = b"\0".join((asked, who.encode()))
     if call.view is not None:
@@ -106,7 +106,7 @@ async def _answer_and_keep(call: Call, wanted: _RequestedTopics, key: bytes, rep
     answers = call.context.metadata_answers
     async with call.context.metadata_turn:
         state = _state(call)
-        answer = answers.get(state, call.version, key)  # another request may have had it built meanwhile
+        answer = answers.get(state, call.version, key)  # another request may have built it meanwhile
         if answer is None:
             answer = await _answer_in_steps(call, wanted, {})
             if state == _state(call):
@@ -115,7 +115,7 @@ async def _answer_and_keep(call: Call, wanted: _RequestedTopics, key: bytes, rep
 
 
 async def _answer_in_steps(call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]) -> bytes:
-    """The event loop serves others between the steps."""
+    """Yield to the event loop between the steps."""
     topics: list[bytes] = []
     for topic in _topics(call, wanted, refused):
         if topic is None:
@@ -126,7 +126,7 @@ async def _answer_in_steps(call: Call, wanted: _RequestedTopics, refused: dict[s
 
 
 def _state(call: Call) -> int:
-    """Equal as long as the answer to this client is the same."""
+    """The cache key: equal while the response to this client is the same."""
     context = call.context
     return context.broker.streams.topics_state ^ context.peers.state ^ context.access.state
 
@@ -139,14 +139,14 @@ def _parse(call: Call, body: bytes) -> _RequestedTopics:
         getattr(request, "include_topic_authorized_operations", False),
         getattr(request, "include_cluster_authorized_operations", False),
     )
-    # Version 0 has no null array: there, asking for no topic asks for all of them.
+    # Version 0 has no null array: an empty list asks for all topics.
     if request.topics is None or (version == 0 and not request.topics):
         return _RequestedTopics(None, [], may_create, *operations)
     names: list[str] = []
     ids: list[bytes] = []
     for topic in request.topics:
         id = getattr(topic, "topic_id", None)
-        if id is not None:  # whatever name stands beside it: the Java client sends an empty one
+        if id is not None:  # the id decides, whatever the name: the Java client sends an empty one
             ids.append(id.bytes)
         elif topic.name is not None:
             names.append(call.full_name(topic.name))
@@ -164,7 +164,7 @@ def _to_create(call: Call, wanted: _RequestedTopics) -> list[str]:
 
 
 def _may_lack(context: KafkaContext, wanted: _RequestedTopics) -> bool:
-    """Whether another broker may have just made, or deleted, what the answer is about."""
+    """Whether another broker may have just created or deleted a topic of the response."""
     streams = context.broker.streams
     if wanted.names is None:
         return True
@@ -178,7 +178,7 @@ async def _answer_behind_barrier(call: Call, wanted: _RequestedTopics, reply: Re
     try:
         await call.context.broker.barrier()
     except MainstemError as error:
-        # What is known can be told; of what is not, nobody can say now that there is no such thing.
+        # Respond with what is known. Whether unknown topics exist cannot be decided now.
         streams = call.context.broker.streams
         unsure = {name: error for name in wanted.names or () if streams.get(name) is None}
     reply.send([await _answer_in_steps(call, wanted, unsure)], failed=bool(unsure))
@@ -190,7 +190,7 @@ def _visible(call: Call, name: str) -> bool:
 
 async def _create_and_answer(call: Call, wanted: _RequestedTopics, missing: list[str], reply: Reply) -> None:
     context = call.context
-    await context.broker.barrier()  # another broker may have made them a moment ago
+    await context.broker.barrier()  # another broker may have created them just now
     missing = [name for name in missing if context.broker.streams.get(name) is None]
     refused = await create_missing(context, missing)
     reply.send([await _answer_in_steps(call, wanted, refused)], failed=bool(refused))
@@ -234,7 +234,7 @@ def _write_broker(out: list[bytes], peer: Peer, version: int) -> None:
 def _topics(
     call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]
 ) -> Iterator[bytes | None]:
-    """Each topic; None wherever enough was done for one turn of the event loop."""
+    """Each encoded topic, and None where one turn of the event loop should end."""
     partitions = 0
     for part in _each_topic(call, wanted, refused):
         if isinstance(part, int):
@@ -249,7 +249,7 @@ def _topics(
 def _each_topic(
     call: Call, wanted: _RequestedTopics, refused: dict[str, MainstemError]
 ) -> Iterator[bytes | int]:
-    """Each topic, and the numbers of partitions that were just described."""
+    """Each encoded topic, with the number of partitions it describes."""
     streams = call.context.broker.streams
     if wanted.names is None:
         namespace = DEFAULT if call.view is None else call.view.namespace
@@ -293,7 +293,7 @@ def _missing(call: Call, wanted: _RequestedTopics, name: str, error: MainstemErr
 
 
 def _no_topic(version: int, code: int, name: str | None, id: bytes) -> bytes:
-    # Null names came with version 12; before it, an id that is not known has an empty one.
+    # Version 12 introduced null names; earlier versions give an unknown id an empty name.
     return _write_topic(version, code, name if version >= 12 else name or "", id, [], NOT_ASKED)
 
 
@@ -329,7 +329,7 @@ def _write_topic(
 def _partitions(context: KafkaContext, version: int, topic: Topic, first: int) -> list[bytes]:
     """Some partitions, from `first` on.
 
-    The log behind the brokers is what is replicated: replicas are those that clients had better read from."""
+    The storage replicates the log, not the brokers: the replicas listed are the brokers that clients should read from."""
     rests: dict[tuple[int, ...], bytes] = {}
     found = []
     last = first + KAFKA_METADATA_PARTITIONS_PER_TURN

@@ -1,4 +1,4 @@
-"""OffsetCommit: a group stores how far it has read. Topics go by name, from version 10 on by id."""
+"""OffsetCommit: store the offsets of a group. Versions up to 9 name topics; later versions use ids."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _codes(
     request: OffsetCommitRequest | by_id.OffsetCommitRequest,
     rows: Sequence[OffsetToCommit | None],
 ) -> list[ErrorCode]:
-    """One a row."""
+    """One row per partition."""
     try:
         outcomes = await call.context.groups.commit(
             request.group_id,
@@ -113,7 +113,7 @@ def _answer_by_id(
     return by_id_answer.OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics)
 
 
-# Versions that name topics are brought to the newest of those: ids cannot be made up from names here.
+# Versions with topic names convert to the newest such version: a name cannot be converted to an id here.
 for _version in range(_FIRST, _FIRST_BY_ID):
     bridge(
         load_request_schema(_KEY, _version),

@@ -1,4 +1,4 @@
-"""OffsetDelete: forget how far a group has read topics that it does not read now."""
+"""OffsetDelete: delete a group's offsets of topics that it does not consume."""
 
 from __future__ import annotations
 

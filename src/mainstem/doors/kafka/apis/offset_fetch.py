@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read. Topics go by name, from version 10 on by id."""
+"""OffsetFetch: the committed offsets of groups. Versions up to 9 name topics; later versions use ids."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FIRST_BY_ID = 10
 async def handle(
     call: Call, request: OffsetFetchRequest | by_id.OffsetFetchRequest
 ) -> OffsetFetchResponse | by_id_answer.OffsetFetchResponse:
-    await call.context.broker.barrier()  # a broker that lags must not make a client go back
+    await call.context.broker.barrier()  # a lagging broker must not move a client back
     stable = request.require_stable
     if isinstance(request, by_id.OffsetFetchRequest):
         return by_id_answer.OffsetFetchResponse(
@@ -60,7 +60,7 @@ async def handle(
 def _group_by_id(
     call: Call, wanted: by_id.OffsetFetchRequestGroup, stable: bool
 ) -> by_id_answer.OffsetFetchResponseGroup:
-    """The same as by name, with each topic's id in place of its name."""
+    """As with names, with each topic's id in place of its name."""
     found = [(topic, name_of(call, topic.topic_id)) for topic in wanted.topics or ()]
     known = tuple(
         OffsetFetchRequestTopics(name=TopicName(name), partition_indexes=topic.partition_indexes)
@@ -144,7 +144,7 @@ def _partition(
     try:
         return _committed(number, groups.committed(group, topic, number, unstable))
     except NotFound:
-        return _committed(number, None)  # nothing was committed to what does not exist: no error to a client
+        return _committed(number, None)  # an unknown topic has no committed offsets, which is no error
     except UnstableOffsets as error:
         return _committed(number, None, group_code_of(error))
 
@@ -167,7 +167,7 @@ def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRes
 
 
 def _bridge_single_group(version: int) -> None:
-    """Versions that ask for one group, and get it without a list around it."""
+    """Versions that ask for one group, and get it outside a list."""
     older = import_module(f"kio.schema.offset_fetch.v{version}.request").OffsetFetchRequest
     module = import_module(f"kio.schema.offset_fetch.v{version}.response")
 
@@ -196,7 +196,7 @@ def _bridge_single_group(version: int) -> None:
 for _version in range(_FIRST, _FIRST_WITH_SEVERAL_GROUPS):
     _bridge_single_group(_version)
 
-# Versions that name topics are brought to the newest of those: ids cannot be made up from names here.
+# Versions with topic names convert to the newest such version: a name cannot be converted to an id here.
 for _version in range(_FIRST_WITH_SEVERAL_GROUPS, _FIRST_BY_ID):
     bridge(
         load_request_schema(_KEY, _version),

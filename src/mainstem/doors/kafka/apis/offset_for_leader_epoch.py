@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end, so that a client finds out about truncation.
+"""OffsetForLeaderEpoch: where the records of a leader epoch end, so that a client can detect truncation.
 
 This log is never truncated: its one epoch ends at the end.
 """
@@ -47,7 +47,7 @@ def _partition(streams: StreamService, name: str, wanted: OffsetForLeaderPartiti
         except MainstemError as error:
             code = code_of(error)
     if wanted.leader_epoch != LEADER_EPOCH:
-        epoch = end = -1  # there is no such epoch, which is no error
+        epoch = end = -1  # an unknown epoch is no error
     return EpochEndOffset(
         error_code=code, partition=wanted.partition, leader_epoch=i32(epoch), end_offset=i64(end)
     )

@@ -1,4 +1,4 @@
-"""Produce: record batches in, put into the log in the order they came, answered when durable.
+"""Produce: append record batches in the order of arrival, and respond when they are durable.
 
 Written by hand. Request body (flexible from 9):
 
@@ -64,7 +64,7 @@ from mainstem.records.header import Slice, record_count
 
 KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
 
-_DEFAULT = "default"  # the namespace of topics that are not there
+_DEFAULT = "default"  # the namespace of topics that do not exist
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
@@ -81,7 +81,7 @@ _NO_THROTTLE = INT32.pack(0)
 
 
 class _PartitionProduce:
-    """One partition of a request, and what became of it."""
+    """One partition of a request, and its outcome."""
 
     __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
 
@@ -120,7 +120,7 @@ class _TopicParts:
     __slots__ = ("forbidden", "key", "name", "parts", "parts_at", "topic", "topic_id")
 
     def __init__(self, key: bytes, name: str | None, topic_id: bytes | None) -> None:
-        self.key = key  # name or id as the answer repeats it
+        self.key = key  # name or id, as the response repeats it
         self.name = name
         self.topic_id = topic_id
         self.topic: Topic | None = None
@@ -141,7 +141,7 @@ class _TopicParts:
 
 
 class _Produce:
-    """One request: places its batches, and answers when the last one is settled."""
+    """One request: appends its batches, and responds when the last one is settled."""
 
     __slots__ = (
         "_abortable",
@@ -176,7 +176,7 @@ class _Produce:
         self._topics = topics
         self._reply = reply
         self._throttle_ms = 0
-        self._unsettled = 1  # partitions not settled, and one more until all are placed
+        self._unsettled = 1  # partitions not settled, plus one until all are appended
 
     def refuse(self, code: int, message: str) -> None:
         if self._broker.rates.stored.active:
@@ -220,7 +220,7 @@ class _Produce:
         self._unsettled += 1
 
     def _throttle(self) -> None:
-        """Count what the client sends, placed or not, against the rates of its topics' namespaces."""
+        """Count the request, appended or not, against the rates of its topics' namespaces."""
         held_ms = 0
         for wanted in self._topics:
             limiter = self._call.producing(_DEFAULT if wanted.topic is None else wanted.topic.namespace)
@@ -232,7 +232,7 @@ class _Produce:
         self._throttle_ms = self._call.throttle(PRODUCER_BYTE_RATE, held_ms, self._reply)
 
     def placed(self, part: _PartitionProduce, placed: Placed) -> None:
-        # An idempotent retry is answered like the original: the client learns where its records are.
+        # An idempotent retry gets the same response as the original, with the same offsets.
         part.base = placed[0]
         try:
             part.start = self._broker.streams.start(part.stream)
@@ -242,7 +242,7 @@ class _Produce:
             self._settled()
 
     def refused(self, part: _PartitionProduce, error: BaseException) -> None:
-        """Whatever became of it, the client is told."""
+        """Record the outcome; the client gets a response in every case."""
         part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
         self._settled()
 
@@ -253,7 +253,7 @@ class _Produce:
         failed = any(part.code for topic in self._topics for part in topic.parts)
         if self._acks == 0:
             self._reply.send_nothing(failed=failed)
-            if failed:  # nothing but this tells the client that something is wrong
+            if failed:  # without a response, closing the connection is the only error signal
                 self._reply.hang_up("a Produce that wants no answer failed")
         else:
             self._reply.send([_body(self._version, self._topics, self._throttle_ms)], failed=failed)
@@ -308,7 +308,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
         if restricted:
             _check_access(call, topic)
         missing |= topic.topic is None and not topic.forbidden
-    # Without rules all clients are the same to the broker, and so are their producers.
+    # Without access rules, producers are not tied to principals.
     broker = call.context.broker
     rights = broker.producer_rights(call.principal, call.host, transactional_id) if restricted else None
     work = _Produce(call, transactional_id, acks, topics, reply, rights)
@@ -319,7 +319,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     ):
         work.refuse(ErrorCode.transactional_id_authorization_failed, FORBIDDEN)
     elif missing and (call.context.auto_create or call.context.shared):
-        reply.hold_others()  # what comes later for the same topic must not overtake
+        reply.hold_others()  # later batches of the topic must not overtake
         reply.run(_create_and_place(call, topics, work))
     else:
         alike = _lone_batch_matcher(call, body, transactional_id, topics, rights) if acks else None
@@ -335,7 +335,7 @@ def _lone_batch_matcher(
     topics: list[_TopicParts],
     rights: ProducerRights | None,
 ) -> LoneBatches | None:
-    """What to expect of the requests to come, if this one is a lone batch."""
+    """The matcher for the following requests, if this one is a lone batch."""
     version = call.version
     if len(topics) != 1 or len(topics[0].parts) != 1 or version < 8:
         return None
@@ -365,10 +365,10 @@ def _lone_batch_matcher(
 
 
 def _check_access(call: Call, wanted: _TopicParts) -> None:
-    """Who may not write to a topic may not; nor make one by writing to it."""
+    """Whether the client may write to the topic, or create it by writing to it."""
     name = wanted.name if wanted.topic is None else wanted.topic.name
     if name is None:
-        return  # an id that no topic has, which is answered as such
+        return  # an unknown id has its own error code
     wanted.forbidden = not call.may(Operation.WRITE, ResourceType.TOPIC, name) or (
         wanted.topic is None and call.context.auto_create and not may_create(call, name)
     )
@@ -378,7 +378,7 @@ def _check_access(call: Call, wanted: _TopicParts) -> None:
 
 async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produce) -> None:
     missing = [topic for topic in topics if topic.topic is None and not topic.forbidden]
-    await call.context.broker.barrier()  # another broker may have made them a moment ago
+    await call.context.broker.barrier()  # another broker may have created them just now
     for topic in missing:
         topic.find(call)
     if call.context.auto_create:
@@ -389,7 +389,7 @@ async def _create_and_place(call: Call, topics: list[_TopicParts], work: _Produc
 
 
 def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_TopicParts]]:
-    """The transactional id, how many acks are wanted, and the rest."""
+    """The transactional id, the acks, and where the rest starts."""
     flexible = version >= _FLEXIBLE_FROM
     at = 0
     transactional_id = None
@@ -434,7 +434,7 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
 
 
 def _throttle_at(version: int) -> int | None:
-    """From the end of the answer."""
+    """Offset from the end of the response."""
     if version == 0:
         return None
     return -5 if version >= _FLEXIBLE_FROM else -4

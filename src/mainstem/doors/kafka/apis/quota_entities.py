@@ -1,4 +1,4 @@
-"""Quota entities on the wire: parts of a type and a name each, where no name stands for the default."""
+"""Quota entities on the wire: components of a type and a name; no name means the default."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_entity(parts: Sequence[_EntityPart]) -> RateEntity:
 
 
 def parts_of(entity: RateEntity) -> list[tuple[str, str | None]]:
-    """(type, name) as answers have them."""
+    """(type, name) as in responses."""
     both = ((USER, entity.user), (CLIENT, entity.client))
     return [(kind, name or None) for kind, name in both if name is not None]
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one message of a login, and the server's answer to it."""
+"""SaslAuthenticate: one message of a login, and the server's reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake: by which mechanism the client wants to log in."""
+"""SaslHandshake: the client chooses a SASL mechanism."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ async def handle(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResp
     )
 
 
-# After version 0 the client would send its messages without a request around them.
+# After a handshake of version 0 the client would send raw SASL messages instead of requests.
 API = Api(17, 1, 1, handle, metered=False)

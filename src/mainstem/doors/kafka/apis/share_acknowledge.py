@@ -1,4 +1,4 @@
-"""ShareAcknowledge: a share consumer says what became of the records it has; durable when it is answered (KIP-932)."""
+"""ShareAcknowledge: a share consumer acknowledges, releases or rejects records; durable before the response (KIP-932)."""
 
 from __future__ import annotations
 

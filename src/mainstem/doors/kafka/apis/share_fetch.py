@@ -1,6 +1,6 @@
-"""ShareFetch: a share consumer settles what it has, and gets more (KIP-932).
+"""ShareFetch: a share consumer acknowledges records, and gets more (KIP-932).
 
-The messages are the library's. It has a turn of its own, as Fetch has, since it may wait for records.
+The library reads and writes the messages. Like Fetch it runs in its own order, since it may wait for records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     try:
         session = _session(
             call, request
-        )  # at once: later the connection may be gone, which the session ends with
+        )  # now, not later: the session ends with the connection
     except (ItemRefused, MainstemError) as error:
         refused = _refused(outcome_of(error))
         if call.view is not None:
@@ -92,7 +92,7 @@ async def _answer(call: Call, request: ShareFetchRequest, session: ShareSession,
 
 
 def _charged(call: Call, group: str, found: _Found) -> int:
-    """Count what a member gets. Returns for how many milliseconds to throttle it."""
+    """Count what a member gets. Returns the milliseconds to throttle it."""
     held_ms = 0
     for place, one in found.items():
         limiter = _limiter(call, group, place)
@@ -107,7 +107,7 @@ def _limiter(call: Call, group: str, place: TopicPartition) -> RateLimiter | Non
 
 
 def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
-    """The session that the request is of, brought up to it. Raises Refused, GroupRefused."""
+    """The session of the request, updated by it. Raises Refused, GroupRefused."""
     group, member, epoch = request.group_id or "", request.member_id or "", request.share_session_epoch
     check_group(call, group)
     if not 1 <= len(member) <= limits.NAME_CHARS_MAX:
@@ -140,7 +140,7 @@ def _session(call: Call, request: ShareFetchRequest) -> ShareSession:
 async def _served(
     call: Call, request: ShareFetchRequest, session: ShareSession, hurry: asyncio.Event
 ) -> tuple[ShareFetchResponse, _Found]:
-    """The answer, and what it holds of each partition."""
+    """The response, and the records of each partition."""
     renews = call.version >= _FIRST_WITH_RENEWAL
     told = [
         Acknowledgement(topic_bytes(topic.topic_id), part.partition_index, part.acknowledgement_batches)
@@ -153,7 +153,7 @@ async def _served(
     found: _Found = {}
     if closes(request.share_session_epoch):
         await close(call, session)
-    elif request.max_bytes > 0 and not (renews and request.is_renew_ack):  # else it only acknowledges
+    elif request.max_bytes > 0 and not (renews and request.is_renew_ack):  # otherwise it only acknowledges
         found = await _fetched(call, request, session, hurry)
     return _response(call, session, outcomes, found), found
 

@@ -1,4 +1,4 @@
-"""Share sessions on the wire: what ShareFetch and ShareAcknowledge have in common."""
+"""Share sessions on the wire: shared by ShareFetch and ShareAcknowledge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AcknowledgementBatch(Protocol):
 
 
 class Acknowledgement(NamedTuple):
-    """Of one partition of a request."""
+    """The acknowledgements of one partition of a request."""
 
     topic_id: bytes
     partition: int
@@ -45,14 +45,14 @@ def topic_bytes(topic_id: UUID | None) -> bytes:
 
 
 async def catch_up(call: Call, topic_ids: Iterable[bytes]) -> None:
-    """A topic that is not known here may have been made through another broker a moment ago."""
+    """Catch up if a topic is unknown: another broker may have just created it."""
     streams = call.context.broker.streams
     if any(streams.get_by_id(topic_id) is None for topic_id in topic_ids):
         await call.context.broker.barrier()
 
 
 def check_readable(call: Call, topic_id: bytes) -> None:
-    """Raises Refused. An id that nobody knows is answered as such."""
+    """Raises Refused. An unknown id has its own error code."""
     topic = call.context.broker.streams.get_by_id(topic_id)
     if topic is not None and not call.may_or_audit(Operation.READ, ResourceType.TOPIC, topic.name):
         raise ItemRefused(ErrorCode.topic_authorization_failed, FORBIDDEN)
@@ -84,7 +84,7 @@ def stream_of(call: Call, topic_id: bytes, partition: int) -> int:
 async def acknowledge(
     call: Call, session: ShareSession, acknowledgements: Iterable[Acknowledgement], *, renews: bool
 ) -> dict[tuple[bytes, int], ItemResult]:
-    """Settle what the member says it is done with; durable when it returns."""
+    """Apply the member's acknowledgements; durable when it returns."""
     outcomes: dict[tuple[bytes, int], ItemResult] = {}
     for topic_id, partition, batches in acknowledgements:
         try:
@@ -99,7 +99,7 @@ async def acknowledge(
 
 
 def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> list[Settlement]:
-    """A batch has one verdict for all of its records, or one for each. Raises Refused."""
+    """A batch has one acknowledgement type for all its records, or one per record. Raises Refused."""
     found: list[Settlement] = []
     reached = -1
     for batch in batches:
@@ -121,7 +121,7 @@ def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> li
 
 
 async def close(call: Call, session: ShareSession) -> None:
-    """The member is done: release what it has and did not acknowledge. That counts as a delivery, as in Kafka."""
+    """The member leaves: release the records it did not acknowledge. That counts as a delivery, as in Kafka."""
     context = call.context
     if context.share_sessions.close(session):
         await context.broker.shares.release(session.group, session.member)
@@ -132,7 +132,7 @@ def closes(epoch: int) -> bool:
 
 
 def attend(call: Call, session: ShareSession) -> None:
-    """A member is there as long as its connection is: what it has when that breaks is to be had again."""
+    """A member lasts as long as its connection: when that closes, its records are released."""
     if not isinstance(call.memory, _ConnectionSessions):
         call.memory = _ConnectionSessions(call.context)
     call.memory.sessions[session.group, session.member] = session

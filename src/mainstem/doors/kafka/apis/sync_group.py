@@ -1,4 +1,4 @@
-"""SyncGroup: the leader of a generation says who reads what, and every member hears its part."""
+"""SyncGroup: the leader of a generation sends the assignments, and every member gets its own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from mainstem.doors.kafka.transport.api import Call
 
 
 def name_of(call: Call, topic_id: UUID | None) -> str | None:
-    """None if no topic has that id, or not any more."""
+    """None if no topic has that id."""
     topic = call.context.broker.streams.get_by_id(topic_id.bytes) if topic_id is not None else None
     return None if topic is None else topic.name
 

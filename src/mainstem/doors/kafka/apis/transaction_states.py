@@ -1,4 +1,4 @@
-"""What Kafka calls the phases of a transaction."""
+"""Kafka's names for the phases of a transaction."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ STATES = {
     TransactionPhase.ABORTED: "CompleteAbort",
 }
 
-# Names a client may ask for. The others are states between two of ours, in which nothing ever is.
+# Names a client may filter by. Kafka's other states are transitions that do not occur here.
 KNOWN_STATES = frozenset((*STATES.values(), "PrepareCommit", "PrepareAbort", "PrepareEpochFence", "Dead"))

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: how far a group has read, to count once the transaction commits."""
+"""TxnOffsetCommit: offsets of a group that take effect when the transaction commits."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
 
 
 def _code(error: MainstemError | None, *, abortable: bool) -> ErrorCode:
-    """No version of this API knows PRODUCER_FENCED, or STALE_MEMBER_EPOCH: a Java producer that hears of that one is
-    done for, while an illegal generation has it abort and go on."""
+    """No version of this API has PRODUCER_FENCED or STALE_MEMBER_EPOCH: the latter is fatal to a Java producer, while
+    ILLEGAL_GENERATION makes it abort and continue."""
     if error is None:
         return ErrorCode.none
     if isinstance(error, StaleMemberEpoch):
@@ -56,7 +56,7 @@ def _code(error: MainstemError | None, *, abortable: bool) -> ErrorCode:
 async def _commit(
     call: Call, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit]
 ) -> list[MainstemError | None]:
-    """Says for each offset what is wrong with it, if anything; the others are taken."""
+    """The error code of each offset; offsets without an error are accepted."""
     groups, transactions = call.context.groups, call.context.transactions
     await groups.check_commit(
         request.group_id,

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: how Kafka's coordinator tells other brokers that a transaction ended.
+"""WriteTxnMarkers: in Kafka, the coordinator tells other brokers that a transaction ended.
 
-Here one command of the ledger ends a transaction everywhere, so no marker is ever outstanding and nobody may
-write one by hand: every partition is refused.
+Here one ledger command ends a transaction in all partitions, so no marker is ever pending, and a client may not write
+one: every partition is refused.
 """
 
 from __future__ import annotations

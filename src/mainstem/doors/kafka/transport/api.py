@@ -1,9 +1,8 @@
-"""What one Kafka API is to the door.
+"""The interface between a Kafka API and the door.
 
 Each API has a file of its own that exports `API`. Its handler is written once, against the message classes of
-the newest version it speaks; requests of older versions are brought up to it and answers down from it
-(versions.py). The hot ones (Produce, Fetch, Metadata) parse and write their bytes by hand instead and export
-a `FastApi`.
+the newest version it supports; requests of older versions are converted to it, and responses from it (versions.py).
+The hot APIs (Produce, Fetch, Metadata) parse and write bytes by hand and export a `FastApi`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.
 
 @dataclass(slots=True)
 class Call:
-    """One request: who asks, in which version, and what the door can use to answer."""
+    """One request: its client, its version, and what the handler needs."""
 
     context: KafkaContext
     version: int  # that the client speaks; the request is already of the newest version
@@ -58,7 +57,7 @@ class Call:
         return self.context.access.allows(self.principal, self.host, operation, kind, name)
 
     def may_or_audit(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """As `may`, for what the client asks for by name: a denial goes to the audit log."""
+        """As `may`, for a resource that the client names: a denial goes to the audit log."""
         allowed = self.may(operation, kind, name)
         if not allowed:
             self.denied(operation.name, kind, name)
@@ -106,19 +105,19 @@ class Call:
         return message if self.view is None else self.view.text(message)
 
     def request_meter(self) -> TokenBucket | None:
-        """What counts this client's time on the loop; None: nothing does."""
+        """The limiter of this client's time on the loop; None: no limit."""
         return self.context.broker.rates.requests(self.principal, self.client_id)
 
     def producing(self, namespace: str) -> RateLimiter | None:
-        """What limits this client's appends to topics of a namespace; None: nothing does."""
+        """The limiter of this client's appends to a namespace; None: no limit."""
         return self.context.broker.rates.producing(self.principal, namespace, self.client_id)
 
     def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
-        """What limits this client's reads from topics of a namespace; None: nothing does."""
+        """The limiter of this client's reads from a namespace; None: no limit."""
         return self.context.broker.rates.consuming(self.principal, namespace, group, self.client_id)
 
     def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
-        """Throttle the client for so long, if at all. Returns the throttle_time_ms that its answer names."""
+        """Throttle the client for this time. Returns the throttle_time_ms of the response."""
         if held_ms:
             self.context.metrics.throttled[quota] += 1
             reply.mute(held_ms)
@@ -126,10 +125,10 @@ class Call:
 
 
 class ConnectionState(Protocol):
-    """What a handler keeps between requests of one connection in one version."""
+    """State that a handler keeps between requests of one connection and version."""
 
     def forget(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         ...
 
 
@@ -140,7 +139,7 @@ class ApiCounters:
 
     def __init__(self) -> None:
         self.count = 0
-        self.errors = 0  # answered with an error code, or not at all
+        self.errors = 0  # responded to with an error code, or not at all
         self.seconds = 0.0
         self.latencies = [0] * (len(LATENCY_BUCKETS_S) + 1)  # by bucket; the last has no upper bound
 
@@ -152,7 +151,7 @@ class ApiCounters:
 
 
 class Reply:
-    """One request under way, and its place in the line of answers: they leave in the order of the requests."""
+    """One request in progress, and its place in the queue of responses, which are sent in the order of the requests."""
 
     held_ms = 0  # for how long a quota of time throttles the client (request_quota.py)
 
@@ -216,28 +215,28 @@ class Reply:
         self.connection.run(work)
 
     def step(self, work: Callable[[], None]) -> None:
-        """Continue at once, after an event that the request waited for."""
+        """Continue now, after an event that the request waited for."""
         work()
 
     def hold_others(self) -> None:
-        """Start no later request of the connection before this one is answered."""
+        """Start no later request of the connection before the response to this one."""
         self.alone = True
         self.connection.hold()
 
     def mute(self, ms: int) -> None:
-        """Read nothing more from the client for this long: it moved more than its quota allows."""
+        """Stop reading from the client for this long: it is over its quota."""
         self.connection.mute(ms)
 
     def expect(self, alike: RequestMatcher) -> None:
-        """Requests of the connection that follow may be like this one: ask it first."""
+        """Offer the following requests of the connection to this matcher first."""
         self.connection.expect(alike, self.route)
 
     def on_hurry(self, callback: Callable[[], None]) -> None:
-        """Called if the door closes, or the client is gone, before the answer is sent: wait no longer."""
+        """Set what to call if the door closes, or the client disconnects, while the request waits."""
         self.hurry = callback
 
     def write(self, out: list[Part]) -> int:
-        """Add what leaves, which is nothing if the protocol wants no answer. Returns how many bytes."""
+        """Add the bytes to send, none if the protocol has no response. Returns their number."""
         parts = self.parts
         if parts is None:
             return 0
@@ -251,12 +250,12 @@ class Reply:
 
 
 class RequestMatcher(Protocol):
-    """What knows requests that are like one before."""
+    """Recognises requests that repeat an earlier one."""
 
     def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
         """Start a request, given with its header; its memory may be used only during the call.
 
-        False: it is another, which starts the usual way."""
+        False: the request differs and takes the general path."""
         ...
 
 
@@ -265,7 +264,7 @@ FastHandler = Callable[[Call, memoryview, Reply], None]
 
 
 class RequestOrder(Enum):
-    """What else of the same connection may be under way beside a request."""
+    """Which other requests of the connection may run beside a request."""
 
     ALONE = "nothing later starts before it is answered"
     SINGLE = "one of its kind at a time, and only while the client reads its answers"
@@ -278,10 +277,10 @@ class Api:
 
     key: int
     first: int  # oldest version spoken
-    last: int  # newest version spoken: what the handler takes and answers
+    last: int  # newest version spoken: that of the handler
     handle: Handler
-    metered: bool = True  # its time counts against the quota of whoever asks
-    fresh: bool = False  # it is about what another broker may have made or changed a moment ago
+    metered: bool = True  # its time counts against the client's request quota
+    fresh: bool = False  # it needs what other brokers just created or changed
     coordinated: bool = False  # it is for the coordinator of the groups that it names
 
 
@@ -291,8 +290,8 @@ def _in_front(version: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class FastApi:
-    """An API read and written by hand. Its handler gets the body after the request header, which it may use
-    only until it returns: what it keeps it copies. Raises MalformedRequest if the body makes no sense."""
+    """An API read and written by hand. Its handler gets the body after the request header, and must copy what it keeps
+    after it returns. Raises MalformedRequest."""
 
     key: int
     first: int
@@ -300,9 +299,9 @@ class FastApi:
     flexible_from: int  # first version with tagged fields in its headers
     handle: FastHandler
     turn: RequestOrder = RequestOrder.ALONE
-    large: bool = False  # its requests may be as large as the door takes, others are bounded more tightly
-    plain_answer_header: bool = False  # no tagged fields in the answer's header whatever the version
+    large: bool = False  # its requests may be as large as the door accepts; others have a tighter limit
+    plain_answer_header: bool = False  # no tagged fields in the response header, in any version
     metered: bool = True
     throttle_at: Callable[[int], int | None] = (
-        _in_front  # where an answer's throttle_time_ms is; None: nowhere
+        _in_front  # where a response's throttle_time_ms is; None: nowhere
     )

@@ -1,8 +1,8 @@
-"""One connection: frames in, answers out in the order of the requests, with bounds on both.
+"""One connection: requests in, responses out in the order of the requests, with bounds on both.
 
-Bytes are received into a buffer that all connections share, since it is empty again when a read event is
-over: requests are served from it in place, and what is left of an unfinished one is copied out. A request
-larger than what has arrived gets a buffer of its own size, which the rest is received into.
+All connections receive into one shared buffer, which is empty again after each read event: requests are served from
+it in place, and the rest of an incomplete request is copied out. An incomplete request gets a buffer of its own size,
+which receives the rest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
 
 KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * limits.KIB  # an incomplete request of this size counts as received …
-KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB  # … and one of this size is read once all of it has room
-KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is given up after this …
-KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for the room
+KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB  # … and one of this size is read once there is room for all of it
+KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is dropped after this …
+KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for room
 KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * limits.KIB  # the average rate of a request that takes longer
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ _SWEEPS_PER_IDLE_TIME = 4
 _STALL_SWEEP_S = 1.0
 _JOINED_BYTES_MAX = (
     16 * limits.KIB
-)  # smaller parts of an answer are copied together: cheaper than an iovec each
+)  # smaller parts of a response are joined: cheaper than one iovec each
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaLimits:
-    """Bounds on what clients may make the door hold."""
+    """Bounds on the memory that clients can occupy."""
 
     connections: int = limits.KAFKA_CONNECTIONS_MAX
     request_bytes: int = limits.KAFKA_REQUEST_BYTES_MAX
@@ -62,7 +62,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
         super().__init__()
         self.budget = budget or Budget()
         self._seats = self.budget.door(bounds.connections)
-        self.receiving: set[KafkaConnection] = set()  # those with an incomplete request in memory of its own
+        self.receiving: set[KafkaConnection] = set()  # those with an incomplete request in its own buffer
         self._idle_s = bounds.idle_s
         self.request_bytes_max = bounds.request_bytes
         self.in_flight_requests_max = bounds.in_flight_requests
@@ -78,7 +78,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
         self._stall_sweep = self._loop.call_later(_STALL_SWEEP_S, self._drop_stalled)
 
     def admit(self, connection: KafkaConnection) -> bool:
-        """False: too many are held already."""
+        """False: the door is full."""
         if not self._seats.admit(connection.host, connection):
             self.metrics.connections_refused += 1
             return False
@@ -91,7 +91,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
         self._in_flight_total += size
 
     def release(self, size: int) -> None:
-        """It is answered, or nobody waits for it any more."""
+        """The request was responded to, or its client disconnected."""
         self._in_flight_total -= size
         if self._crowded_out and self._in_flight_total < self._in_flight_total_max:
             waiting, self._crowded_out = self._crowded_out, set()
@@ -99,7 +99,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
                 connection.update_reading()
 
     def over_memory_limit(self, connection: KafkaConnection) -> bool:
-        """Whether all connections together hold too much. If so, this one is told when they do not."""
+        """Whether all connections together hold too much. If so, this one is resumed when they no longer do."""
         if self._in_flight_total < self._in_flight_total_max:
             return False
         self._crowded_out.add(connection)
@@ -137,7 +137,7 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """`_line` holds the requests under way, oldest first; `_waiting` whole frames whose turn has not come."""
+    """`_line` holds the requests in progress, oldest first; `_waiting` complete requests that have not started."""
 
     def __init__(
         self, dispatch: Dispatch, connections: KafkaConnections, guard: AuthenticationContext
@@ -156,36 +156,36 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if self.session is None
             else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
         )
-        self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most are as the one before
+        self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most requests repeat the last one
         self._alike: tuple[RequestMatcher, ApiRoute] | None = (
-            None  # what knows the requests that most likely follow
+            None  # recognises the requests that are likely to follow
         )
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._landing = connections.landing
-        self._bulk = False  # the client sends much, so that it is received into the landing
-        self._buffer = connections.scratch  # what is received into now
+        self._bulk = False  # the client sends much: receive into the landing buffer
+        self._buffer = connections.scratch  # the buffer of the current read
         self._stub = b""  # a length of which not all four bytes have arrived
-        self._frame: memoryview | None = None  # of the request that is being received
+        self._frame: memoryview | None = None  # of the incomplete request
         self._filled = 0
-        self._lands = False  # it does so in the landing
-        self._counted: tuple[str, int] | None = None  # for whom the budget counts it, and its bytes
+        self._lands = False  # it is in the landing buffer
+        self._counted: tuple[str, int] | None = None  # its principal in the budget, and its bytes
         self._room: asyncio.Future[None] | None = None  # it waits until it fits the budget
         self._frame_at = 0.0  # when it began
-        self._expected = 0  # bytes of a frame that did not arrive at once: others will be like it
+        self._expected = 0  # size of a request that arrived in pieces: the next ones are likely as large
         self._line: deque[Reply] = deque()
         self._waiting: deque[memoryview] = deque()
         self._held_bytes = 0
-        self._alone = False  # a request is under way that nothing may overtake
+        self._alone = False  # a request is in progress that nothing may overtake
         self._single = False  # the same, for others of its kind
         self._writable = True
         self._paused = False
-        self._muted: asyncio.TimerHandle | None = None  # the client moved more than its quota allows
+        self._muted: asyncio.TimerHandle | None = None  # the client is over its quota
         self._flushing = False
         self._finishing = False
         self.closed = False
         self.active_at = self.now()
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -250,18 +250,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.update_reading()
 
     def logged_in(self, principal: Principal) -> None:
-        """The client has proved who it is. What was asked for before was asked by nobody."""
+        """The client has authenticated. State from before belonged to no principal."""
         self.principal = principal
         self.calls.clear()
         self._alike = None
         self._request_bytes_max = self._connections.request_bytes_max
 
-    # Requests in
+    # Requests
 
     def _receive(self, nbytes: int) -> None:
-        """Serve the whole frames that have arrived, and keep what is left."""
+        """Serve the complete requests that have arrived, and keep the rest."""
         buffer, at, landed = self._buffer, 0, self._bulk
-        self._buffer = self._connections.scratch  # a client that falls silent holds nothing of the landing
+        self._buffer = self._connections.scratch  # an idle client must not hold a landing buffer
         if self._stub:
             buffer[: len(self._stub)] = self._stub
             nbytes += len(self._stub)
@@ -320,7 +320,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def stalled(self, now: float, crowded: bool) -> bool:
         """Whether an incomplete request does not arrive. `crowded`: others wait for its room."""
-        if self._paused:  # it waits for us
+        if self._paused:  # reading is paused by us
             self._frame_at = self.active_at = now
             return False
         patience = KAFKA_RECEIVE_CROWDED_S if crowded else KAFKA_RECEIVE_S
@@ -350,7 +350,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return length
 
     def _take(self, frame: memoryview, *, shared: bool) -> None:
-        """Serve a request if its turn has come, else keep it. `shared`: its bytes are overwritten soon."""
+        """Serve a request now, or queue it. `shared`: its buffer is reused after the call."""
         self._held_bytes += len(frame)
         self._connections.hold(len(frame))
         if self._alike is not None and not self._waiting and not self._alone:
@@ -364,7 +364,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
 
     def update_reading(self) -> None:
-        """Read nothing more while too much is under way, or while the client does not read its answers."""
+        """Pause reading while too much is in progress, or while the client does not read its responses."""
         connections = self._connections
         full = (
             not self._writable
@@ -383,7 +383,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def mute(self, ms: int) -> None:
-        """Read nothing for so long. What was received before is served and answered."""
+        """Pause reading for this long. Requests already received are served."""
         if self.closed:
             return
         self._connections.metrics.throttled_ms += ms
@@ -417,7 +417,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.fail(error)
 
     def enqueue(self, request: Reply) -> None:
-        """A request starts: its answer will leave after those of the requests before it."""
+        """A request starts: its response follows those of the requests before it."""
         self._line.append(request)
         if request.route.alone:
             self._alone = True
@@ -425,23 +425,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._single = True
 
     def expect(self, alike: RequestMatcher, route: ApiRoute) -> None:
-        """Ask it first about every request to come."""
+        """Offer every following request to this matcher first."""
         self._alike = alike, route
 
     def hold(self) -> None:
-        """Start nothing more before the newest request is answered."""
+        """Start no other request before the response to the newest one."""
         self._alone = True
 
     def client_id(self, raw: memoryview) -> str:
-        """Most clients send the same one with every request."""
+        """The decoded client id, cached: most clients send the same one with every request."""
         if raw != self._client_ids[0]:
             self._client_ids = (bytes(raw), str(raw, "utf-8", "replace"))
         return self._client_ids[1]
 
-    # Answers out
+    # Responses
 
     def answered(self, request: Reply) -> None:
-        """Its answer is ready; it leaves with others that become ready in the same turn of the loop."""
+        """A response is ready; it is sent together with others of the same turn of the loop."""
         if request.alone:
             self._alone = False
         if not self._flushing and not self.closed and (self._line[0].answered or self._waiting):
@@ -488,10 +488,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if small:
             self._transport.write(b"".join(small))
 
-    # Tasks and endings
+    # Tasks and closing
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Go on with a request in a task. A failure nobody foresaw closes the connection."""
+        """Continue a request in a task. An unexpected error closes the connection."""
         self._connections.work(self._guarded(work))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -501,7 +501,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """A request cannot be answered: close the connection, and say why."""
+        """A request failed without a response: close the connection, and log why."""
         if isinstance(error, MalformedRequest):
             self.drop(str(error))
         else:
@@ -514,19 +514,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 request.hurry()
 
     def drop(self, reason: str) -> None:
-        """Close the connection for what the client did."""
+        """Close the connection because of what the client sent."""
         if not self.closed:
             _log.warning("connection dropped", client=self.host, reason=reason)
             self._connections.metrics.connections_dropped += 1
             self.close()
 
     def close(self) -> None:
-        """Close once what was written has left."""
+        """Close after sending what was written."""
         self.closed = True
         self._transport.close()
 
     def finish(self) -> None:
-        """Take nothing more, answer what was received, then close."""
+        """Stop reading, respond to what was received, then close."""
         self._finishing = True
         self._hurry()
         if not self._line and not self._waiting:

@@ -1,4 +1,4 @@
-"""What the door's handlers share."""
+"""State that the door's handlers share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KAFKA_METADATA_BYTES_KEPT = 16 * limits.MIB  # cached requests and responses, fo
 
 
 class MetadataCache:
-    """Answers of one state of the topics by version and request body, bounded in bytes."""
+    """Responses for one state of the topics, by version and request body, bounded in bytes."""
 
     def __init__(self) -> None:
         self._state = 0
@@ -60,7 +60,7 @@ class KafkaContext:
     rack: str | None = None
     view: NamespaceView | None = None  # of the namespace that the listener is bound to
     shared: bool = False  # other brokers write to the same log
-    auto_create: bool = True  # topics that a client asks for by name are made
+    auto_create: bool = True  # create topics that a client names
     default_partitions: int = 1
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
@@ -69,7 +69,7 @@ class KafkaContext:
     session_partitions: int = 0  # of all fetch sessions
     group_names: GroupNames = field(init=False)
     metadata_answers: MetadataCache = field(default_factory=MetadataCache)
-    metadata_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large answer is built
+    metadata_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large response is built
 
     def __post_init__(self) -> None:
         self.group_names = GroupNames(self.clock)

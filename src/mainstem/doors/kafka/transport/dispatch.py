@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 
 
 def _coordinated_elsewhere(groups: Groups, message: Any) -> bool:
-    """Whether another broker coordinates a group of the request. A broker that lags may not know yet that it does."""
+    """Whether another broker coordinates a group of the request. A lagging broker may not know yet that it is the
+    coordinator."""
     return not all(map(groups.coordinates, _groups_in(message)))
 
 
 def _groups_in(message: Any) -> Iterator[str]:
-    """The groups, wherever a request names them in its newest version."""
+    """The groups that a request names, in its newest version."""
     if hasattr(message, "group_id"):
         yield message.group_id
     for field in ("group_ids", "groups_names", "groups"):
@@ -79,7 +80,7 @@ class Dispatch:
         self._context = context
         self.turns = context.broker.streams.turns
         self._rates = context.broker.rates.stored
-        self._now = context.clock.monotonic  # the loop's own time stands still within a turn of it
+        self._now = context.clock.monotonic  # the loop's own clock does not advance within a turn
         self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
 
     def route(self, frame: memoryview) -> ApiRoute:
@@ -135,7 +136,7 @@ class Dispatch:
             spend(meter, self._now() - began)
 
     def _view(self, connection: KafkaConnection) -> NamespaceView | None:
-        """Of the namespace that the listener or the principal is bound to. Raises MalformedRequest."""
+        """The namespace that the listener or the principal is bound to. Raises MalformedRequest."""
         listener, bound = self._context.view, connection.principal.namespace
         if not bound:
             return listener
@@ -216,7 +217,7 @@ class Dispatch:
     def _unsupported_version(
         self, connection: KafkaConnection, route: ApiRoute, version: int, correlation: int, size: int
     ) -> None:
-        """No other API's answer could be read by a client that speaks a version unknown here."""
+        """Only ApiVersions has a response that a client with an unknown version can read."""
         if route.api is not API_VERSIONS:
             api = route.api
             raise MalformedRequest(
@@ -229,7 +230,7 @@ class Dispatch:
 
 async def _handle(api: Api, call: Call, message: object, request: Reply) -> None:
     if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
-        with contextlib.suppress(Unavailable):  # what is known is told though the store is away
+        with contextlib.suppress(Unavailable):  # respond with what is known if the store is unreachable
             await call.context.broker.barrier()
     if call.restricted:
         answer = await enforcement.handle(api, call, message)

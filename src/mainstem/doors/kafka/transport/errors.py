@@ -1,4 +1,4 @@
-"""Mainstem's errors as Kafka's codes: the one table. The nearest class above an error decides."""
+"""The table of Kafka error codes for Mainstem's errors. The closest base class of an error decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.Forbidden: ErrorCode.cluster_authorization_failed,
     errors.TransactionForbidden: ErrorCode.transactional_id_authorization_failed,
     errors.ProducerForbidden: ErrorCode.invalid_producer_id_mapping,
-    errors.Throttled: ErrorCode.policy_violation,  # a limit of the server, where no time helps
+    errors.Throttled: ErrorCode.policy_violation,  # a limit of the server: retrying does not help
     errors.Rejected: ErrorCode.policy_violation,
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.TopicFull: ErrorCode.policy_violation,
@@ -71,10 +71,10 @@ def code_of(error: BaseException) -> ErrorCode:
 
 
 def produce_code_of(error: BaseException, *, abortable: bool = False) -> ErrorCode:
-    """The same for records. Clients take KAFKA_STORAGE_ERROR for "not written" and send them again, however few
-    retries they were given; REQUEST_TIMED_OUT says that they may have been.
+    """The same for Produce. Clients take KAFKA_STORAGE_ERROR for "not written" and send the records again, whatever their
+    retry limit; REQUEST_TIMED_OUT says that they may have been written.
 
-    `abortable`: they are of a transaction, and the client knows TRANSACTION_ABORTABLE."""
+    `abortable`: they belong to a transaction, and the client knows TRANSACTION_ABORTABLE."""
     if isinstance(error, errors.OutcomeUnknown | errors.Closed):
         return ErrorCode.request_timed_out
     if abortable and isinstance(error, errors.InvalidTransaction):
@@ -83,15 +83,15 @@ def produce_code_of(error: BaseException, *, abortable: bool = False) -> ErrorCo
 
 
 def group_code_of(error: BaseException) -> ErrorCode:
-    """The same where a group's coordinator answers: a client that cannot be served now looks for it again."""
+    """The same from a group coordinator: a client that cannot be served now looks for the coordinator again."""
     if isinstance(error, errors.Unavailable | errors.BrokerFenced):
         return ErrorCode.coordinator_not_available
     return code_of(error)
 
 
 def producer_code_of(error: BaseException, *, fenced: bool, abortable: bool = False) -> ErrorCode:
-    """The same where a transaction's coordinator answers; `fenced` and `abortable`: the version knows
-    PRODUCER_FENCED, and TRANSACTION_ABORTABLE for what no transaction covers."""
+    """The same from a transaction coordinator. `fenced` and `abortable`: the version knows PRODUCER_FENCED, and
+    TRANSACTION_ABORTABLE for operations outside a transaction."""
     if fenced and isinstance(error, errors.ProducerFenced):
         return ErrorCode.producer_fenced
     if abortable and isinstance(error, errors.InvalidTransaction):

@@ -47,7 +47,7 @@ class GroupNames:
         if not group:
             return
         if call.restricted and not call.may(Operation.READ, ResourceType.GROUP, group):
-            return  # else a client could use up the rate of a group that it may not read for
+            return  # otherwise a client could use up the rate of a group that it may not read
         client = call.principal.name, call.host, call.client_id
         groups = self._named.pop(client, None) or {}
         if api == _LEAVE_GROUP or getattr(message, "member_epoch", 0) < 0:
@@ -61,7 +61,7 @@ class GroupNames:
                 del self._named[next(iter(self._named))]
 
     def group_of(self, call: Call, connection: KafkaConnection) -> str | None:
-        """The group that a client reads for on this connection, as far as that is known."""
+        """The group that a client reads for on this connection, if known."""
         if connection.group is not None:
             return connection.group
         groups = self._named.get((call.principal.name, call.host, call.client_id))

@@ -1,8 +1,8 @@
-"""Whether a message fits into the bytes a client sent, found out before the library reads it.
+"""Check that a message fits into the bytes a client sent, before the library reads it.
 
-The library makes room for as many items as an array announces, and ends the process if that is too much: so
-every length and count is compared with what was sent first. It also refuses tagged fields unknown to it, which
-the protocol wants to be passed over: they are cut out.
+The library allocates as many items as an array announces, and the process dies if that is too much. So every length
+and count is compared with the received size first. The library also rejects unknown tagged fields, which the protocol
+says to ignore: they are cut out.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _SIZES = {
 
 _NULL = -1  # as a length or a count
 
-# What stands in the way of the library: tagged fields from one byte to another, and those of them to keep.
+# What the library cannot read: a byte range of tagged fields, and which of them to keep.
 _Cut = tuple[int, int, bytes]
 
-# Where a value that stands at a byte ends; adds what has to be cut.
+# From the position of a value to its end; adds what must be cut.
 _Skip = Callable[[memoryview, int, list[_Cut]], int]
 
 
 def fitted(schema: type[Any], body: bytes) -> bytes:
-    """The body as the library can read it. Raises MalformedRequest if it is shorter than its message.
+    """The body in a form that the library can read. Raises MalformedRequest if it is shorter than its message.
 
-    Bytes after the message are left out: librdkafka sends three with a Metadata for every topic."""
+    Trailing bytes are dropped: librdkafka sends three after a Metadata request for all topics."""
     buf = memoryview(body)
     cuts: list[_Cut] = []
     try:
@@ -156,13 +156,13 @@ def _bytes(flexible: bool, nullable: bool) -> _Skip:
 
 
 def _check_null(length: int, nullable: bool) -> None:
-    """The library hands on a null whether it may be one or not."""
+    """Check nulls: the library passes on a null in a field that must not be null."""
     if length < 0 and not (nullable and length == _NULL):
         raise MalformedRequest("a field is null that must not be, or has a negative length")
 
 
 def _nullable(skip: _Skip) -> _Skip:
-    """A byte tells whether there is anything."""
+    """One byte says whether the value is present."""
     return lambda buf, at, cuts: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, cuts)
 
 

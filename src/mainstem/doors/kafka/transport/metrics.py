@@ -1,4 +1,4 @@
-"""What the door counts: plain numbers, read by whoever publishes them."""
+"""Counters of the door, which the metrics endpoint reads."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class KafkaMetrics:
         self.apis: dict[int, ApiCounters] = {}
         self.connections_accepted = 0
         self.connections_refused = 0  # over the limit
-        self.connections_dropped = 0  # for what they sent, or for not reading
-        self.throttled: dict[str, int] = dict.fromkeys(QUOTA_KEYS, 0)  # answers by quota
+        self.connections_dropped = 0  # because of what they sent, or because they did not read
+        self.throttled: dict[str, int] = dict.fromkeys(QUOTA_KEYS, 0)  # responses by quota
         self.throttled_ms = 0
-        self.losses_passed = 0  # fetches that went on after a range of lost records
+        self.losses_passed = 0  # fetches that continued after a range of lost records
         self.records_lost = 0  # in those ranges, each counted once
 
     def published(self) -> Iterator[Metric]:
@@ -97,7 +97,7 @@ class KafkaMetrics:
         return counters
 
     def lost(self, stream: int, loss: RecordsLost) -> None:
-        """A reader goes on after records that are gone."""
+        """A reader continues after lost records."""
         self.losses_passed += 1
         if (stream, loss.end) in self._losses or len(self._losses) >= _LOSSES_NAMED_MAX:
             return

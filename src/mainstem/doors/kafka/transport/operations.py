@@ -1,4 +1,4 @@
-"""What a client may do, as Kafka's sets of bits."""
+"""Allowed operations as Kafka's bit sets."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ _OF = {
 
 
 def operations_on(call: Call, kind: ResourceType, name: str = CLUSTER_NAME) -> i32:
-    """Everything that this client may do to a resource."""
+    """All operations that this client may perform on a resource."""
     return i32(sum(1 << operation for operation in _OF[kind] if call.may(operation, kind, name)))

@@ -16,7 +16,7 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """On a log of its own the broker is the only one, and does everything."""
+    """A single broker leads and coordinates everything."""
 
     def __init__(self, cluster: Cluster, here: Peer, listener: str = "kafka") -> None:
         self._cluster = cluster
@@ -27,11 +27,11 @@ class Peers:
 
     @property
     def state(self) -> int:
-        """Equal as long as nobody comes or goes, and clients are sent to the same ones."""
+        """Equal while the brokers, and where clients are sent, do not change."""
         return self._cluster.leaders_state
 
     def all(self) -> list[Peer]:
-        """By number. Never empty: whoever is asked serves."""
+        """By number. Never empty: it includes this broker."""
         return list(self._current().values())
 
     def controller(self) -> int:
@@ -41,19 +41,19 @@ class Peers:
         return self._reachable(self._cluster.leader(stream, rack))
 
     def replicas(self, stream: int) -> tuple[int, ...]:
-        """The leader, then the broker of each zone that clients of that zone are sent to."""
+        """The leader, then the broker of each zone that serves clients of the zone."""
         zones = sorted({peer.rack for peer in self._current().values() if peer.rack is not None})
         return tuple(dict.fromkeys([self.leader(stream), *(self.leader(stream, zone) for zone in zones)]))
 
     def near(self, rack: str) -> bool:
-        """Whether somebody stands where a client says it is."""
+        """Whether a broker is in the client's zone."""
         return any(peer.rack == rack for peer in self._current().values())
 
     def coordinator(self, kind: str, name: str) -> Peer:
         return self._current()[self._reachable(self._cluster.coordinator(kind, name))]
 
     def coordinates(self, kind: str, name: str) -> bool:
-        """Whether this broker looks after a group or transaction."""
+        """Whether this broker coordinates a group or transaction."""
         return self.coordinator(kind, name).node_id == self._here.node_id
 
     def _reachable(self, broker: int) -> int:

@@ -1,4 +1,4 @@
-"""The table of all APIs, by key. One line an API; a module exports it as `API`."""
+"""The table of all APIs, by key. Every API module exports `API`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MODULES = (
 
 @cache
 def apis() -> dict[int, Api | FastApi]:
-    """Every API the door speaks."""
+    """All APIs of the door."""
     table: dict[int, Api | FastApi] = {}
     for name in MODULES:
         api: Api | FastApi = import_module(f"mainstem.doors.kafka.apis.{name}").API

@@ -1,7 +1,7 @@
-"""Requests of clients that have a quota of time: what each takes of the loop is counted.
+"""Request quotas: count the time that each request of a client takes on the event loop.
 
-What earlier requests took too much is paid with the next: its answer names the time, and nothing more is read from
-the client for as long. Time on threads and on the disk is nobody's; so is the moment in which an answer leaves.
+If earlier requests exceeded the quota, the next response has a throttle time, and the door stops reading from the
+client for as long. Time on threads, on the disk and for sending responses is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def spend(meter: TokenBucket, seconds: float) -> None:
 
 
 class MeteredReply(Reply):
-    """A request whose client may take so much of the loop's time and no more."""
+    """A request of a client with a request quota."""
 
     __slots__ = ("_meter", "_now", "_throttle_at", "held_ms")
 
@@ -75,7 +75,7 @@ class MeteredReply(Reply):
 def counted(
     work: Coroutine[Any, Any, None], meter: TokenBucket, now: Callable[[], float]
 ) -> Generator[Any, Any, None]:
-    """The same work: each step of it, between one wait and the next, is counted."""
+    """The same coroutine; the time of each step between two waits is counted."""
     go_on: Callable[[Any], Any] = work.send
     given: Any = None
     while True:
@@ -93,7 +93,7 @@ def counted(
 
 
 def _naming(parts: Sequence[Part], at: int, held_ms: int) -> list[Part]:
-    """The answer, naming this time if it names a shorter one. `at`: in its first part, or from the end of its last."""
+    """The response with at least this throttle time. `at`: position in its first part, or from the end of its last."""
     named = list(parts)
     place = 0 if at >= 0 else -1
     part = bytearray(named[place])
@@ -103,7 +103,7 @@ def _naming(parts: Sequence[Part], at: int, held_ms: int) -> list[Part]:
 
 
 def named_in(answer: Any, held_ms: int) -> Any:
-    """An answer that the library writes, naming the time if it has a field for it."""
+    """A response that the library writes, with the throttle time if it has a field for it."""
     if not any(field.name == "throttle_time" for field in fields(answer)):
         return answer
     return replace(answer, throttle_time=i32Timedelta.parse(held_ms * _MS))

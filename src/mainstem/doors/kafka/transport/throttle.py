@@ -1,4 +1,4 @@
-"""The throttle time of an answer to a client that is within its quotas. `Call.throttle` computes the others."""
+"""The throttle time of a response to a client within its quotas. `Call.throttle` computes the others."""
 
 from __future__ import annotations
 

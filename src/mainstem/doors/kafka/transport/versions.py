@@ -1,8 +1,8 @@
-"""Handlers speak one version of a message; this brings the others to it and back.
+"""Convert messages between versions: handlers use one version.
 
-Messages are frozen dataclasses, one set a version. Converting copies the fields that both versions have,
-gives new fields their default and drops those the target does not know. Where versions differ in shape rather
-than in fields, the API's own file registers a `bridge` between them.
+Messages are frozen dataclasses, one set per version. A conversion copies the fields that both versions have, gives new
+fields their defaults, and drops fields that the target does not have. Where versions differ in structure, the API's
+module registers a `bridge` between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 
 _converters: dict[tuple[type[Any], type[Any]], Callable[[Any], Any]] = {}  # by source and target
 
-# What the protocol gives a new field that declares no default of its own.
+# The protocol's default of a new field that declares none.
 _ZEROS: tuple[tuple[type[Any], Any], ...] = (
     (bool, False),
     (int, 0),
@@ -30,7 +30,7 @@ _ZEROS: tuple[tuple[type[Any], Any], ...] = (
 
 
 def bridge(source: type[Any], target: type[Any], function: Callable[[Any], Any]) -> None:
-    """Let `function` bring messages of `source` to `target`: their fields alone do not tell how."""
+    """Register `function` as the conversion from `source` to `target`."""
     _converters[source, target] = function
 
 
@@ -62,7 +62,7 @@ def _always(value: Any) -> Callable[[Any], Any]:
 
 
 def _taker(name: str, hint: Any) -> Callable[[Any], Any]:
-    """How a field of this type is taken over: messages inside it are converted too."""
+    """The conversion of a field of this type, with the messages inside it."""
     get = attrgetter(name)
     inner = _message_in(hint)
     if inner is None:

@@ -28,7 +28,7 @@ UUID_BYTES = 16
 
 UVARINT_BYTES_MAX = 5
 
-# What reading beyond the end of a body, or text that is none, raises.
+# Raised when reading past the end of a body, or on invalid UTF-8.
 UNREADABLE = (struct.error, IndexError, UnicodeDecodeError)
 
 
@@ -61,7 +61,7 @@ def write_uvarint(value: int) -> bytes:
 
 
 def skip_tags(buf: memoryview, at: int) -> int:
-    """Where the tagged fields at `at` end. Fields nobody here knows are passed over."""
+    """Where the tagged fields at `at` end. Unknown fields are skipped."""
     if not buf[at]:
         return at + 1
     fields, at = uvarint(buf, at)
@@ -90,7 +90,7 @@ def string(buf: memoryview, at: int, flexible: bool) -> tuple[str | None, int]:
 
 
 def count(buf: memoryview, at: int, flexible: bool) -> tuple[int, int]:
-    """How many items an array has, none if it is null. Each takes a byte at least, which bounds the work."""
+    """The number of items of an array, 0 if it is null. Each item takes at least one byte, which bounds the work."""
     if flexible:
         items, at = uvarint(buf, at)
         items -= 1
@@ -136,10 +136,9 @@ def write_count(items: int, flexible: bool) -> bytes:
 
 
 def kept(body: memoryview, first: int, end: int) -> Slice:
-    """Bytes of a request that outlive it: in place, if they were received into memory that is theirs
-    (receive_buffer.py).
+    """Bytes of a request that outlive it: in place, if they were received into their own memory (receive_buffer.py).
 
-    Few bytes are copied all the same, or they could hold a whole block."""
+    Small values are copied, since they would keep a whole block alive."""
     part = body[first:end]
     if isinstance(body.obj, np.ndarray) and end - first >= KAFKA_KEPT_IN_PLACE_BYTES_MIN:
         return part
