@@ -1,4 +1,4 @@
-"""The HTTP door: listens, hands out connections, and closes them politely."""
+"""The HTTP door: listens, creates connections, and drains them when it closes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
-_MESSAGES_QUEUED_MAX = 2  # received on a web socket behind the one that is served: each may be large
+_MESSAGES_QUEUED_MAX = 2  # queued on a WebSocket behind the message being served: each may be large
 
 
 class HttpDoor:
@@ -63,7 +63,7 @@ class HttpDoor:
         self._inside: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log what clients do wrong
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log client errors
 
     @property
     def authenticates(self) -> bool:
@@ -109,7 +109,7 @@ class HttpDoor:
         return Address(host, port)
 
     async def listen_inside(self) -> Address:
-        """Listen without TLS on a loopback port, for this server's own processes. They need credentials as anybody."""
+        """Listen without TLS on a loopback port, for this server's own processes. They need credentials, too."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._protocol, "127.0.0.1", 0)
         self._inside = server
@@ -117,17 +117,17 @@ class HttpDoor:
         return Address(host, port)
 
     def _connected(self, config: Config, app: App) -> HttpConnection:
-        if self._warming is None:  # not before somebody comes: the kernels take 100 MB
+        if self._warming is None:  # not before the first client: the kernels take 100 MB
             self._warming = asyncio.get_running_loop().run_in_executor(None, self._warm_up)
         return HttpConnection(config, self._state, app, self._seats)
 
     def _warm_up(self) -> None:
         warm_up()
         self.context.live.broadcast.warm_up()
-        gc.freeze()  # the compiler that was loaded for it stays: no full collection is to walk it
+        gc.freeze()  # keep the loaded compiler out of full garbage collections
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Accept nobody, answer what was received, close. Returns how many were cut off after `drain_s`."""
+        """Stop accepting, respond to what was received, close. Returns how many were cut off after `drain_s`."""
         if self._server is None:
             return 0
         self._server.close()
@@ -158,7 +158,7 @@ class HttpDoor:
         return len(left)
 
     async def _sweep(self) -> None:
-        """Close connections that hold a place without doing anything with it."""
+        """Close connections that make no progress."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -169,7 +169,7 @@ class HttpDoor:
 
 
 def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
-    """TLS as the flags ask for it; with a CA, clients must show a certificate. Raises InvalidConfig."""
+    """TLS as configured by the flags; with a CA, clients must present a certificate. Raises InvalidConfig."""
     if cert is None:
         if key is not None or ca is not None:
             raise InvalidConfig("--tls-key and --tls-ca need --tls-cert beside them")

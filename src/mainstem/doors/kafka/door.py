@@ -128,7 +128,7 @@ class KafkaDoor:
         )
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Stop accepting, respond to what was received, close. Returns how many connections were aborted after `drain_s`."""
+        """Stop accepting, respond to what was received, close. Returns how many were cut off after `drain_s`."""
         if not self._servers:
             return 0
         for server in self._servers:

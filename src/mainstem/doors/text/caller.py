@@ -34,7 +34,7 @@ class TextCaller:
         return UNRESTRICTED if self._insecure else None
 
     async def authenticate(self, request: AuthRequest) -> bool:
-        """Authenticate by an API key, a token, or a user and password. Without access rules, any credentials are accepted."""
+        """By an API key, a token, or a user and password. Without restrictions, any credentials are accepted."""
         authentication = self._broker.authentication
         found: Principal | None = None
         with suppress(Unauthorized):

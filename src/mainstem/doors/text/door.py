@@ -61,7 +61,7 @@ class TextDoor:
         return self._broker.access.restricted and not self._insecure
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Stop accepting, respond to what was received, close. Returns how many connections were aborted after `drain_s`."""
+        """Stop accepting, respond to what was received, close. Returns how many were cut off after `drain_s`."""
         if self._server is None:
             return 0
         self._server.close()

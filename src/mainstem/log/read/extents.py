@@ -311,7 +311,7 @@ def _pairs(cuts: npt.NDArray[np.int64], end: int) -> Iterator[tuple[int, int]]:
     return pairwise(edges)
 
 
-# What one read gives
+# The result of a read
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +320,13 @@ class ReadChunk:
 
     batches: tuple[memoryview, ...]
     next_offset: int
-    of_part: bool = False  # made of a part: no markers of transactions, nor what they aborted
+    of_part: bool = False  # built from a part: without transaction markers and aborted records
 
 
 def part_chunk(
     chunks: Sequence[PartChunk], offset: int, max_bytes: int, deleted: list[tuple[int, int]]
 ) -> ReadChunk:
-    """What consecutive chunks of a part hold from `offset` on: one batch at least, if there is one."""
+    """The content of consecutive chunks of a part from `offset` on: at least one batch, if there is one."""
     taken: list[memoryview] = []
     size = 0
     next_offset = offset
@@ -347,7 +347,7 @@ def part_chunk(
 
 
 def extents_chunk(batches: list[memoryview], offset: int, extents: list[Extent]) -> ReadChunk:
-    """What was read of `extents`, which is the first of them at least, from the batch with `offset` on."""
+    """The batches read from `extents` (at least from the first one), from the batch with `offset` on."""
     next_offset = extents[len(batches) - 1].end
     if extents[0].base < offset:
         batches = [from_batch_with(batches[0], offset), *batches[1:]]
@@ -363,5 +363,5 @@ def from_batch_with(slice: memoryview, offset: int) -> memoryview:
 
 
 def without(batches: list[memoryview], deleted: list[tuple[int, int]]) -> list[memoryview]:
-    """Leave out the records that were deleted; where there are any, batches are made anew."""
+    """Remove deleted records; batches with any are rebuilt."""
     return [without_ranges(batch, deleted) for batch in batches]

@@ -1,4 +1,4 @@
-"""Reads of the log's own objects, on threads: the disk's apart from an object store's."""
+"""Reads of the log's own objects on threads, with separate threads for the disk and the object store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _T = TypeVar("_T")
 
 
 class ObjectReads:
-    """Whoever waits for an object store holds up nobody who reads the disk."""
+    """Reads of an object store do not delay reads of the disk."""
 
     def __init__(self, port: CommitLog) -> None:
         self._port = port
-        self._store_reads = 0  # under way, or waiting for a thread
+        self._store_reads = 0  # running, or waiting for a thread
         self._store_threads = ThreadPoolExecutor(STORE_READ_THREADS, "mainstem-store-reads")
 
     async def run(self, object: int, call: Callable[..., _T], *arguments: Any) -> _T:
-        """Call what reads an object, on a thread. Raises Throttled if the store is too far behind."""
+        """Run a read of an object on a thread. Raises Throttled if the store is too far behind."""
         if self._port.url(object) is not None:
             return await asyncio.to_thread(call, *arguments)
         if self._store_reads >= STORE_READS_MAX:
@@ -39,5 +39,5 @@ class ObjectReads:
             self._store_reads -= 1
 
     def close(self) -> None:
-        """Let go of threads. A read under way may fail."""
+        """Release the threads. A running read may fail."""
         self._store_threads.shutdown(wait=False, cancel_futures=True)

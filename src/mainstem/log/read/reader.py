@@ -1,4 +1,4 @@
-"""The read path: which extents, parts or copies serve an offset, and what of them a reader may see."""
+"""The read path: find the extents, parts or copies that serve an offset, and return what a reader may see."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class RecordReader:
         self._barrier = barrier
 
     def close(self) -> None:
-        """Read no further ahead."""
+        """Stop reading ahead."""
         self._ahead.close()
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        """The first offset still there and the visible end. Raises NotFound."""
+        """The start offset and the visible end. Raises NotFound."""
         streams = self._ledger.streams
         if not streams.exists(stream):
             raise NotFound("the topic was deleted")
@@ -174,7 +174,7 @@ class RecordReader:
                 raise missing(gone, offset) from None
             except ChecksumMismatch as damage:
                 if self._index.changes != changes:
-                    continue  # what it was repacked into is whole
+                    continue  # the file it was repacked into is intact
                 if damage.whole is not None and stream not in self._transactions.touched:
                     chunk = await self._losses.read_around(stream, offset, damage.extent, damage.whole)
                     if chunk is not None:
@@ -182,7 +182,9 @@ class RecordReader:
                     continue
                 await self._losses.mark(stream, offset, damage.extent)
                 if self._losses.all_dead(stream, offset, damage.extent.end):
-                    return ReadChunk((), damage.extent.end)  # nothing was lost with these bytes: pass them
+                    return ReadChunk(
+                        (), damage.extent.end
+                    )  # no live records were lost with these bytes: skip them
 
     async def _missing_from(
         self, stream: int, offset: int, extents: list[Extent], end: int
@@ -201,7 +203,7 @@ class RecordReader:
     async def _lost_with(
         self, gone: FileNotFoundError, stream: int, offset: int, end: int
     ) -> RecordsLost | Unavailable:
-        """The error of a read from `offset` where the file of an object is gone that nothing dropped."""
+        """The error of a read from `offset` whose file is gone although nothing dropped it."""
         try:
             if isinstance(gone, ObjectGone):
                 number = gone.number
@@ -243,7 +245,7 @@ class RecordReader:
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
     ) -> ReadChunk | None:
-        """What `read` would give without waiting, if it needs no file; None if it does."""
+        """The result of `read` without waiting, if it needs no file; None if it does."""
         end = self._readable_end(stream, offset, view)
         if offset == end:
             return ReadChunk((), end)
@@ -261,7 +263,7 @@ class RecordReader:
     def _cached_extents(
         self, stream: int, offset: int, max_bytes: int, end: int, view: View
     ) -> ReadChunk | None:
-        """What the tail cache has of the log's own bytes; None if a file has to be asked."""
+        """The log's own bytes from the tail cache; None if a file must be read."""
         try:
             found = extents = self._index.find(stream, offset, max_bytes, end)
         except (NotLoaded, Unreadable):
@@ -288,7 +290,7 @@ class RecordReader:
         return gap_end > offset and any(self._ledger.streams.holes(stream).live(offset, gap_end))
 
     def _cached_joined(self, stream: int, offset: int, extents: list[Extent]) -> ReadChunk | None:
-        """Many small slices as one: to copy them costs less than to hand out a buffer for each."""
+        """Join many small slices: copying them costs less than one buffer each."""
         batches = self._bytes.tail.read_joined(extents)
         if batches is None or self._deleted(stream, extents):
             return None
@@ -324,7 +326,7 @@ class RecordReader:
             except FileNotFoundError as gone_file:
                 await self._barrier()
                 if self._index.changes != changes or self._moved(stream, offset):
-                    return await self.stored(stream, offset, max_bytes)  # something else serves it by now
+                    return await self.stored(stream, offset, max_bytes)  # something else serves it now
                 raise await self._lost_with(gone_file, stream, offset, end) from None
             except StoredBytesMissing as gone:
                 raise missing(gone, offset) from None
@@ -341,7 +343,7 @@ class RecordReader:
         return extents_chunk(batches, offset, extents)
 
     async def _fetch(self, stream: int, extents: list[Extent]) -> list[memoryview]:
-        """The bytes of the extents; of fewer of them if damage stands in the way."""
+        """The bytes of the extents, or only of those before damaged ones."""
         deleted = self._deleted(stream, extents)
         cached = self._bytes.tail.read(extents)
         if cached is not None and not deleted:
@@ -368,7 +370,7 @@ class RecordReader:
         end: int,
         view: View,
     ) -> ReadChunk:
-        """What was read of a stream that has markers: of the `extents` left of those `found` below `end`."""
+        """The result of a read of a stream with markers: `extents` are those of `found` to return, below `end`."""
         whole = len(batches) == len(extents)
         if batches and extents[0].base < offset:
             batches = [from_batch_with(batches[0], offset), *batches[1:]]
@@ -395,7 +397,7 @@ class RecordReader:
     async def _read_part(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
     ) -> ReadChunk | None:
-        """From the files of a part; None if others serve the offset by now. Raises RecordsLost."""
+        """Read from the files of a part; None if something else serves the offset now. Raises RecordsLost."""
         chunk = self._cached_part(stream, part, offset, max_bytes, end, view)
         if chunk is not None:
             return chunk
@@ -423,8 +425,8 @@ class RecordReader:
         return self._passable(stream, offset, part_chunk([found], offset, max_bytes, []), view)
 
     def _passable(self, stream: int, offset: int, chunk: ReadChunk, view: View) -> ReadChunk:
-        """A part has nothing of what was aborted, and a client that sorts that out itself passes only what it is given:
-        where there is nothing but aborts, that is the last of their markers."""
+        """A part has no aborted records, but a client that filters transactions itself advances only over batches that
+        it gets: where a range has only aborted records, return the last of their markers."""
         if view is not View.STORED or chunk.batches:
             return chunk
         *_, last = (None, *self._transactions.markers(stream, offset, chunk.next_offset))
@@ -433,7 +435,7 @@ class RecordReader:
     def _still_hot(
         self, stream: int, part: Part, offset: int, max_bytes: int, end: int, view: View
     ) -> ReadChunk | None:
-        """What the tail cache has of records that were made into a part a moment ago: the same, as they came."""
+        """Records of a new part that the tail cache still has, as they were written."""
         if part.generation != 1:
             return None
         try:
@@ -446,6 +448,6 @@ class RecordReader:
 
 
 def _joined(extents: list[Extent]) -> Extent:
-    """All of them as one that covers the same offsets."""
+    """One extent that covers the offsets of all."""
     first = extents[0]
     return first._replace(offsets=extents[-1].end - first.base)

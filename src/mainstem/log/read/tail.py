@@ -1,4 +1,4 @@
-"""The tail cache: payloads of the last commits, as they came in, already stamped."""
+"""The tail cache: payloads of the last commits as they arrived, already stamped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 from mainstem.log.read.extents import Extent
 from mainstem.records.header import Slice
 
-# What a slice costs beside its bytes, measured: the buffer object, its place in a list, its start.
+# Measured overhead of a slice: the buffer object, its list entry, its start.
 _SLICE_OVERHEAD_BYTES = 120
 
 
@@ -23,7 +23,7 @@ class _Payload:
         self.start = start
         self.slices = slices
         self.bytes = size + len(slices) * _SLICE_OVERHEAD_BYTES
-        self.starts: list[int] | None = None  # made when first read: most payloads never are
+        self.starts: list[int] | None = None  # computed at the first read: most payloads are never read
 
     def all_starts(self) -> list[int]:
         """Where each slice starts, and where the last one ends."""
@@ -38,7 +38,7 @@ class _Payload:
 
 
 class TailCache:
-    """Slices by (object, start), oldest commits out first, bounded in bytes."""
+    """Slices by (object, start), bounded in bytes; the oldest commits are evicted first."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -68,7 +68,7 @@ class TailCache:
         self._held -= payload.bytes
 
     def read(self, extents: list[Extent]) -> list[memoryview] | None:
-        """The bytes of all the extents; None unless all of them are here."""
+        """The bytes of all the extents; None unless all are cached."""
         if len(extents) > 1 and extents[0].object == extents[-1].object:
             slices = self.get_all(extents[0].object, [extent.start for extent in extents])
             return None if slices is None else [memoryview(slice).toreadonly() for slice in slices]
@@ -92,7 +92,7 @@ class TailCache:
         return self._last_from(payloads, start).slice_at(start)
 
     def get_all(self, object: int, starts: Sequence[int]) -> list[Slice] | None:
-        """The slices at these starts, which rise; None unless all of them are here."""
+        """The slices at these rising starts; None unless all are cached."""
         payloads = self._payloads.get(object)
         if payloads is None or not starts or starts[0] < payloads[0].start:
             return None
@@ -119,7 +119,7 @@ class TailCache:
 
     @staticmethod
     def _last_from(payloads: deque[_Payload], start: int) -> _Payload:
-        # Readers at the tail want the newest: look there first, and halve the rest only if it is not there.
+        # Readers at the tail want the newest payload: check it first, then bisect.
         newest = payloads[-1]
         if newest.start <= start:
             return newest

@@ -1,7 +1,7 @@
-"""What a reader sees of transactions.
+"""Transactions as readers see them.
 
-Every door but Kafka's sees committed records and nothing else. Kafka's readers sort transactions out
-themselves: they get every batch, and for each marker a control batch, made here since none is stored.
+Every door except Kafka's sees only committed records. Kafka clients filter transactions themselves: they get every
+batch, and for each marker a control batch, which is built here since none is stored.
 
 A control batch holds one record, big-endian:
 
@@ -43,7 +43,7 @@ class View(Enum):
 
 
 def control_batch(marker: Marker, leader_epoch: int) -> memoryview:
-    """The batch that tells a Kafka client how a transaction ended."""
+    """The control batch for the end of a transaction."""
     batch = bytearray(HEADER_BYTES)
     batch += _BEFORE_KEY + _KEY.pack(_VERSION, marker.committed)
     batch += _BEFORE_VALUE + _VALUE.pack(_VERSION, _COORDINATOR_EPOCH) + _AFTER_VALUE
@@ -81,8 +81,8 @@ def with_markers(
     end: int,
     leader_epoch: int,
 ) -> tuple[list[memoryview], int]:
-    """Put control batches where they belong among `batches` (one an extent), and after them as far as markers
-    follow directly. Returns all that was read from `offset` on, and where to read on."""
+    """Insert control batches among `batches` (one per extent), and after them while markers follow directly. Returns
+    the batches from `offset` on, and the next offset."""
     merged: list[memoryview] = []
     at = offset
     for extent, batch in zip(extents, batches, strict=True):

@@ -1,8 +1,8 @@
-"""What readers may see: the visible end of every stream, and who waits for it to move.
+"""What readers may see: the visible end of every stream, and the watchers of streams.
 
 The ledger's end runs ahead of it: an append is applied once written, but becomes visible when its durability
-class is met. Offsets of relaxed streams (acked before they are synced) are published only below a *ceiling*
-that is itself synced, so that a crash of the machine can never make an offset that was seen be given out again.
+class is met. Offsets of relaxed streams (acked before they are synced) are published only below a *ceiling* that is
+itself synced, so that no crash of the machine can cause an offset that was seen to be assigned again.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _CEILING_STEP_MAX = 1 << 32
 
 class VisibilityWatcher(Protocol):
     def changed(self) -> None:
-        """Something happened to a stream it watches. Called in the middle of a commit: note it, no more."""
+        """A watched stream changed. Called during a commit: only record it."""
         ...
 
 
 class Visibility:
-    """Per stream, by number: plain lists, since they are read and written one element at a time."""
+    """State by stream number, in plain lists: they are accessed one element at a time."""
 
     def __init__(self, *, durable: bool = False) -> None:
-        self._durable = durable  # what is written to the log is durable, so no stream is relaxed
+        self._durable = durable  # writes to the log are durable, so no stream is relaxed
         self.ends: list[int] = []
         self.relaxed: list[bool] = []
         self._ceilings: list[int] = []  # synced: offsets below may be published at once
-        self._proposed: list[int] = []  # the highest ceiling asked for so far
+        self._proposed: list[int] = []  # the highest ceiling proposed so far
         self._steps: list[int] = []
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._watchers: dict[int, set[VisibilityWatcher]] = {}
@@ -42,7 +42,7 @@ class Visibility:
         self._closed = False
 
     def grow(self, ledger: Ledger) -> None:
-        """Take in streams that a command made."""
+        """Add streams that a command created."""
         streams = ledger.streams
         for stream in range(len(self.ends), streams.count):
             self.ends.append(int(streams.end[stream]))
@@ -52,14 +52,14 @@ class Visibility:
             self.relaxed.append(not self._durable and streams.relaxed(stream))
 
     def resume(self, ledger: Ledger) -> None:
-        """Everything the ledger holds is durable: a fresh start, where ends may have jumped."""
+        """After a start, everything in the ledger is durable; ends may have jumped."""
         count = ledger.streams.count
         self.ends[:] = ledger.streams.end[:count].tolist()
         self._ceilings[:] = ledger.streams.ceiling[:count].tolist()
         self._proposed[:] = self._ceilings
 
     def reclassify(self, ledger: Ledger, streams: Iterable[int]) -> None:
-        """Take in a changed durability class."""
+        """Apply a changed durability class."""
         for stream in streams:
             self.relaxed[stream] = not self._durable and ledger.streams.relaxed(stream)
 
@@ -86,7 +86,7 @@ class Visibility:
             self._ceilings[stream] = ceiling
 
     def publish(self, stream: int, end: int) -> None:
-        """Readers may see offsets below `end`. Their wake-ups run after the caller is done."""
+        """Let readers see offsets below `end`. Watchers run after the caller returns."""
         if end > self.ends[stream]:
             self.ends[stream] = end
             self.wake(stream)
@@ -113,15 +113,15 @@ class Visibility:
             if not firsts:
                 del self._ending[stream]
         self.ends[stream] = max(end, self.ends[stream])
-        self.wake(stream)  # even if later appends are visible already: readers stood before the transaction
+        self.wake(stream)  # even if later appends are visible: readers waited before the transaction
 
     def before_ending(self, stream: int, end: int) -> int:
-        """`end`, or where the first transaction began whose end is not durable yet."""
+        """`end`, or the start of the first transaction whose end is not durable yet."""
         firsts = self._ending.get(stream)
         return min(end, *firsts) if firsts else end
 
     def wake(self, stream: int) -> None:
-        """Let every waiter look again (an append, or the stream is gone)."""
+        """Wake all waiters: something was appended, or the stream was deleted."""
         waiters = self._waiters.pop(stream, None)
         if waiters:
             for waiter in waiters:
@@ -131,7 +131,7 @@ class Visibility:
             watcher.changed()
 
     def watch(self, streams: Iterable[int], watcher: VisibilityWatcher) -> None:
-        """Tell `watcher` of everything that happens to these streams, until `unwatch`."""
+        """Notify `watcher` of every change of these streams, until `unwatch`."""
         for stream in streams:
             watchers = self._watchers.get(stream)
             if watchers is None:
@@ -149,17 +149,17 @@ class Visibility:
 
     @property
     def watched(self) -> int:
-        """How many streams somebody watches."""
+        """The number of watched streams."""
         return len(self._watchers)
 
     def close(self) -> None:
-        """Let every waiter go, and nobody wait any more."""
+        """Wake all waiters, and refuse new ones."""
         self._closed = True
         for stream in {*self._waiters, *self._watchers}:
             self.wake(stream)
 
     async def changed(self, stream: int, timeout_s: float) -> bool:
-        """Wait until something happens to the stream; False if nothing did in time, or nothing will."""
+        """Wait until the stream changes; False on a timeout, or after `close`."""
         if self._closed:
             return False
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What one append hands to a stream, and who learns what became of it."""
+"""One append to a stream, and the receiver of its outcome."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import msgspec
 
 from mainstem.records.header import Slice, SliceFacts
 
-Placed = tuple[int, bool]  # base offset, and whether it is an idempotent retry's original one
+Placed = tuple[int, bool]  # base offset, and whether an idempotent retry got the original's
 
 
 class AppendRequest(msgspec.Struct, frozen=True):
-    """Checked batches for one stream. Whoever appends them owns the buffer, and stamps it with offsets."""
+    """Checked batches for one stream. The log owns the buffer, and stamps offsets into it."""
 
     stream: int
     batches: Slice
     facts: SliceFacts
     size: int  # logical bytes, which caps count
-    records: bytes = b""  # packed RECORD rows, if the stream tracks its records one by one
+    records: bytes = b""  # packed RECORD rows, if the stream tracks single records
 
 
 class Waiter(Protocol):
-    """Receives the outcome of an append, once, and never from within the call that appends. A future is one.
+    """Receives the outcome of an append once, never during the append call itself. Futures implement it.
 
-    Its methods run in the middle of a commit: they must neither fail nor append."""
+    Its methods run during a commit: they must neither raise nor append."""
 
     def done(self) -> bool:
-        """Nobody wants the outcome any more."""
+        """Whether the outcome is no longer wanted."""
         ...
 
     def set_result(self, placed: Placed, /) -> None: ...
@@ -39,12 +39,12 @@ class Waiter(Protocol):
 
 
 def promise() -> asyncio.Future[Placed]:
-    """A waiter to await."""
+    """A waiter that can be awaited."""
     return asyncio.get_running_loop().create_future()
 
 
 def notify(waiter: Waiter, placing: Awaitable[Placed]) -> None:
-    """Pass the outcome of a coroutine on."""
+    """Pass the outcome of a coroutine to a waiter."""
     asyncio.ensure_future(placing).add_done_callback(partial(_hand_on, waiter))
 
 

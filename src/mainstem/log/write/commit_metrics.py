@@ -1,4 +1,4 @@
-"""What the commit path measures: once a commit group and once a sync, never once a record."""
+"""Metrics of the commit path: updated per commit group and per sync, never per record."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The commit path: groups of commands are written, applied in log order, and answered by durability class.
+"""The commit path: write groups of commands, apply them in log order, and complete them by durability class.
 
-Self-clocking: while one group is written the next one fills, so there is no linger at low load and groups are
-large at high load. Writing never waits for a running sync. A group that fails to be written publishes nothing.
+Self-clocking: while one group is written, the next one fills, so there is no linger at low load and groups are
+large at high load. Writing never waits for a running sync. A group whose write fails publishes nothing.
 
-Who writes a group:
+Where a group is written:
 
 | group                          | written                       | synced                             |
 |--------------------------------|-------------------------------|------------------------------------|
@@ -68,7 +68,7 @@ from mainstem.records.header import Slice, slice_crc
 PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
 OPEN_EXTENTS_MAX = 512 * limits.KIB  # slices in one object, which bounds the memory for an open one
 UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
-_LONE_ENTRY_BYTES = 128  # about, of one slice
+_LONE_ENTRY_BYTES = 128  # approximate size of one slice
 
 
 class Committer:
@@ -100,11 +100,11 @@ class Committer:
 
         self._linger_s = linger_s
         self._held_back_s = 0.0
-        self._filling_since = 0.0  # when the group that fills got its first record
-        self._ripe = asyncio.Event()  # it shall be written without waiting for more
-        self.clock_trusted = True  # else commits carry the time of the one before
+        self._filling_since = 0.0  # when the group being filled got its first record
+        self._ripe = asyncio.Event()  # write it without waiting for more
+        self.clock_trusted = True  # otherwise commits repeat the time of the previous one
         self.ledger_time = LedgerClock(clock, lambda: ledger.time_ms)
-        self.stale = False  # the port lost sight of the log's tail: rejoin
+        self.stale = False  # the port no longer knows the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = CommitGroup()
         self._full: deque[CommitGroup] = deque()
@@ -113,12 +113,12 @@ class Committer:
         self._room_bytes = limits.SATURATED_BYTES_MAX  # pending; above it, the path is saturated
         self.waiting = WaitingAppends()  # while it is saturated
         self.priority_of: Callable[[int], int] = lambda stream: 0  # of a stream's topic
-        self._refusal: MainstemError | None = None  # for good
+        self._refusal: MainstemError | None = None  # permanently
         self._held: MainstemError | None = None  # until there is an epoch
         # Why writes of `short_of_bytes` are refused for now: no space, or no file descriptor.
         self.shortage: NoSpace | None = None
         self.short_of_bytes = 0
-        self.write_refusals = 0  # groups that were refused so
+        self.write_refusals = 0  # groups refused for that reason
         self.on_shortage: Callable[[], None] = lambda: None
 
         self.commit_metrics = CommitMetrics()
@@ -131,7 +131,7 @@ class Committer:
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
         self._work = asyncio.Event()
-        self._roll_due = False  # the current object has as many slices as it may have
+        self._roll_due = False  # the current object has reached its limit of slices
         self._direct = False  # small groups are written on the loop, without a task
         self._called = False  # `_write_now` is about to run
         self.turns = ClientTurns()
@@ -140,9 +140,9 @@ class Committer:
         self.written_bytes = 0
 
     def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
-        """Others write to the log as well. Before `start`. `on_fatal`: this broker knows the state no longer."""
+        """Other brokers write to the log, too. Before `start`. `on_fatal`: this broker no longer knows the state."""
         self._on_fatal = on_fatal
-        self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded at once
+        self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded concurrently
         self._follower = Follower(
             port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
         )
@@ -165,7 +165,7 @@ class Committer:
 
     @property
     def epoch(self) -> int:
-        """Of this broker; 0 before it has one."""
+        """This broker's epoch; 0 before it has one."""
         return self._epoch
 
     def take_number(self, broker: int) -> None:
@@ -179,12 +179,12 @@ class Committer:
         self._held = why
 
     def hold_back(self, seconds: float) -> None:
-        """Let every group of records wait for so long before it is written: what comes after does not keep up."""
+        """Delay every group of records by this time before it is written: later stages do not keep up."""
         self._held_back_s = seconds
 
     @property
     def refusal(self) -> MainstemError | None:
-        """Why nothing more is written, if so."""
+        """Why the log accepts no more writes; None if it does."""
         return self._refusal or self._held
 
     # Proposing
@@ -192,7 +192,7 @@ class Committer:
     def append(self, request: AppendRequest, waiter: Waiter) -> None:
         """Append batches to a stream of the log.
 
-        Raises the reason if the log takes no writes any more: then the waiter learns nothing."""
+        Raises the reason if the log accepts no more writes; the waiter is then not called."""
         pending = self._pending_bytes
         if pending >= self._room_bytes or pending >= PENDING_BYTES_MAX or self.waiting.count:
             self._wait(request.stream, partial(self._append_in_turn, request, waiter))
@@ -216,7 +216,7 @@ class Committer:
         full = self._pending_bytes >= min(self._room_bytes, PENDING_BYTES_MAX)
         if (full or self.waiting.count) and self._refusal is None:
             await self._wait_for_room(request.stream)
-        # A run of its own: what the command says of it must not concern what others append.
+        # A separate run: the command must not cover appends of others.
         appended: asyncio.Future[Placed] = self._loop.create_future()
         appended.add_done_callback(_seen)
         self._add_slice(request, appended, apart=True)
@@ -231,7 +231,7 @@ class Committer:
         await turn
 
     def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
-        """The caller says when the group is complete, by `_proposed`."""
+        """Add to the group. The caller then calls `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
         slice, records = request.batches, request.records
@@ -246,10 +246,10 @@ class Committer:
 
     def append_now(self, request: AppendRequest, now_ms: int) -> tuple[int, int | None] | None:
         """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
-        and, if the append is durable to its class only once the log is synced, the position to pass to `sync_now`.
-        None: use `append`. `now_ms`: what the clock says.
+        and, if the durability class needs a sync, the position to pass to `sync_now`. None: use `append`.
+        `now_ms`: the current time.
 
-        Raises what the write raised, or what the ledger refuses."""
+        Raises the error of the write, or the ledger's refusal."""
         size = len(request.batches)
         if (
             self._writing is not None
@@ -281,39 +281,39 @@ class Committer:
         return base, unsynced
 
     def sync_now(self, position: int) -> float | None:
-        """Sync the commit at `position` in the calling thread, while the loop may run. The caller then passes what this
-        returned to `publish_synced`, or what it raised to `abandon_sync`."""
+        """Sync the commit at `position` in the calling thread; the loop may run. The caller then passes the result to
+        `publish_synced`, or the error to `abandon_sync`."""
         return self._port.sync_now(position)
 
     def publish_synced(self, seconds: float | None) -> None:
-        """Answer and show everything that is durable by now. The loop must not run meanwhile."""
+        """Complete and publish everything that is durable. The loop must not run meanwhile."""
         if seconds is not None:
             self.commit_metrics.synced(seconds)
         self._syncs.publish()
 
     def abandon_sync(self, error: BaseException) -> None:
-        """`sync_now` failed, which is final; if its caller was interrupted instead, the loop syncs and publishes. The
-        loop must not run meanwhile."""
+        """`sync_now` failed, which is final; if its caller was only interrupted, the loop syncs and publishes. The loop
+        must not run meanwhile."""
         if isinstance(error, Exception):
             self._syncs.failed(error)
         else:
             self._syncs.want()
 
     async def propose(self, command: Command) -> Any:
-        """Commit one command. Returns its result once durable; raises what the ledger refused it with."""
+        """Commit one command. Returns its result once durable; raises the ledger's refusal."""
         if self.refusal is not None:
             raise self.refusal
         return await self.propose_held(command)
 
     async def propose_held(self, command: Command) -> Any:
-        """As `propose`, whatever is held back."""
+        """As `propose`, even while proposals are held back."""
         outcome = await self._enqueue(command)
         if isinstance(outcome, MainstemError):
             raise outcome
         return outcome
 
     async def propose_alone(self, command: Command) -> Any:
-        """As `propose_held`, in an entry of its own: the ledger takes the start of a broker in no other."""
+        """As `propose_held`, in a separate entry: the ledger accepts the start of a broker only so."""
         if self._filling.parts:
             self._full.append(self._filling)
         self._filling = CommitGroup()
@@ -328,42 +328,42 @@ class Committer:
     def _enqueue(self, command: Command) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = self._loop.create_future()
         self._filling.add_command(command, waiter)
-        self._ripe.set()  # it need not wait for others: there is little to share with them
+        self._ripe.set()  # a command does not wait for others to share its commit
         self._proposed(self._filling)
         return waiter
 
     def _raise_ceilings(self, command: RaiseCeilings) -> None:
-        # Nobody awaits it; if it fails, the appends that need it fail with the same error.
+        # Not awaited; if it fails, the appends that need it fail with the same error.
         self._enqueue(command).add_done_callback(_seen)
 
     def _proposed(self, group: CommitGroup) -> None:
         if group.full:
             self._complete_filling()
         if self._direct:
-            if not self._called:  # once for all that is proposed in one turn of the loop
+            if not self._called:  # once for all proposals of one turn of the loop
                 self._called = True
                 self._loop.call_soon(self._write_now)
         elif not self._work.is_set():
             self._work.set()
 
     def _complete_filling(self) -> None:
-        """What comes from now on goes into the next group, and this one need not wait for it."""
+        """Close the group being filled: later proposals go into the next one."""
         self._full.append(self._filling)
         self._filling = CommitGroup()
         self._ripe.set()
 
     def _admit(self) -> None:
-        """Begin appends that wait, as long as there is room."""
+        """Start waiting appends while there is room."""
         bound = min(self._room_bytes, PENDING_BYTES_MAX)
         while self.waiting.count and self._pending_bytes < bound:
             self.waiting.pop(self._loop.time())()
 
     def _measure_room(self, group: CommitGroup, took: float) -> None:
-        """How many bytes may be pending before the path is saturated: what it writes within `SATURATED_S`."""
+        """How many bytes may be pending before the path is saturated: those it writes in `SATURATED_S`."""
         if self._follower is None and took > 0:
             fits = group.payload_bytes / took * limits.SATURATED_S
             bound = min(max(fits, limits.SATURATED_BYTES_MIN), limits.SATURATED_BYTES_MAX)
-            self._room_bytes += int(bound - self._room_bytes) // 4  # one slow write is not the rule
+            self._room_bytes += int(bound - self._room_bytes) // 4  # a single slow write is an outlier
 
     # Writing
 
@@ -374,22 +374,22 @@ class Committer:
             await self._settle(group, self._commit(group))
 
     async def _upload_groups(self, following: Follower) -> None:
-        """A shared log: have the payloads of several groups on their way at once."""
+        """A shared log: upload the payloads of several groups concurrently."""
         while True:
             await self._uploads.acquire()
             group = await self._take_group()
             entry = self._entry(group)
-            # Whatever becomes of it the number is used up: a write whose answer is lost may show up later.
+            # The number is used up even on failure: a write without a response may appear later.
             self._commit_id += 1
             self.written_bytes += group.payload_bytes
             encoded = entry.encode(group.bodies())
             uploading = self._loop.create_task(following.prepare(encoded, group.slices()))
-            uploading.add_done_callback(_seen)  # its error is met by whoever commits it
+            uploading.add_done_callback(_seen)  # the commit raises its error
             self._line.append((group, entry, encoded, uploading))
             self._in_line.set()
 
     async def _commit_uploaded(self, following: Follower) -> None:
-        """A shared log: commit groups in the order in which their uploads were begun."""
+        """A shared log: commit groups in the order in which their uploads started."""
         while True:
             while not self._line:
                 self._in_line.clear()
@@ -415,7 +415,7 @@ class Committer:
             self._work.clear()
 
     def _write_now(self) -> None:
-        """Write what was proposed, in the order of the groups. What may take long goes to the task."""
+        """Write what was proposed, in group order. Slow writes are left to the task."""
         self._called = False
         while self._writing is None:
             group = self._full[0] if self._full else self._filling
@@ -438,12 +438,12 @@ class Committer:
             self._work.set()
 
     async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
-        """Have a group written, and whoever waits for it told if it was not."""
+        """Write a group; if that fails, fail its callers."""
         began = self._clock.monotonic()
         try:
             await writing
         except asyncio.CancelledError:
-            # Stopped in the middle: whether it was written is unknown, but nobody may wait for ever.
+            # Cancelled: whether it was written is unknown, but its callers must not wait for ever.
             group.fail(Closed("the log was closed while this was being written"))
             raise
         except Exception as error:  # noqa: BLE001 - `_failed` distinguishes them
@@ -456,12 +456,12 @@ class Committer:
         if isinstance(error, Stale):
             self.stale = True
         elif isinstance(error, (Unavailable, TooLarge)):
-            # Refused whole: a full disk may have room for the next group, a failed fsync never will.
+            # Refused as a whole: a full disk may have room for the next group. A failed fsync is final.
             if isinstance(error, ReadOnly):
                 self._stop_writing(error)
             elif isinstance(error, NoSpace):
                 self._refused(error, size)
-        else:  # whatever it was, the outcome is unknown: publish nothing
+        else:  # the outcome is unknown: publish nothing
             self._stop_writing(ReadOnly(f"the commit path failed, so nothing more is written: {error!r}"))
             self._on_fatal(error)
         return error
@@ -480,7 +480,7 @@ class Committer:
             self._admit()
 
     def _refused(self, error: NoSpace, size: int) -> None:
-        """Writes are tried on, so that they resume by themselves; meanwhile the server reports that it takes none."""
+        """Writes are still attempted, so that they resume by themselves; the server reports that it is not writable."""
         self.write_refusals += 1
         self.short_of_bytes = max(size, self.short_of_bytes)
         before, self.shortage = self.shortage, error
@@ -488,12 +488,12 @@ class Committer:
             self.on_shortage()
 
     def shortage_over(self) -> None:
-        """Writes of the size that was refused are taken again."""
+        """Writes of the size that was refused succeed again."""
         self.shortage = None
         self.short_of_bytes = 0
 
     async def _linger(self) -> None:
-        """Let more records join those that wait, unless a command or a full group is among them."""
+        """Wait for more records, unless a command or a full group is pending."""
         self._ripe.clear()
         if self._full or self._filling.singles:
             return
@@ -531,7 +531,7 @@ class Committer:
             await self._port.roll()
 
     def _commit_now(self, group: CommitGroup) -> None:
-        """As `_commit`, on the calling thread. The sync is part of it if nobody else could have to wait for that."""
+        """As `_commit`, on the calling thread, with the sync if that delays no other request."""
         self._check_writable()
         part = group.parts[0]
         if group.commands == 1 and type(part) is PendingAppends and not part.records and not self._digest_due:
@@ -546,7 +546,7 @@ class Committer:
         self._written(group, entry, encoded, placement, sync_s)
 
     def _alone(self) -> bool:
-        """Whether nothing but the group that is being written is in flight, and a sync would be short."""
+        """Whether only the group being written is in flight, and a sync would be short."""
         return (
             not self._filling.parts
             and not self._full
@@ -609,7 +609,7 @@ class Committer:
         self._apply(group, entry, placement)
 
     def _waits_for_sync(self, entry: Entry) -> bool:
-        """Whether somebody waits for this entry to be durable."""
+        """Whether a caller waits for this entry to be durable."""
         relaxed = self._visibility.relaxed
         for part in entry.parts:
             if not isinstance(part, AppendRun):
@@ -646,7 +646,7 @@ class Committer:
         )
 
     def now_ms(self, wall: int | None = None) -> int:
-        """Ledger time, as the next commit carries it. `wall`: what the clock says, if the caller has just asked it."""
+        """Ledger time of the next commit. `wall`: the current time, if the caller just read the clock."""
         return self.ledger_time.now_ms(wall) if self.clock_trusted else self._ledger.time_ms
 
     def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
@@ -658,12 +658,12 @@ class Committer:
 
     def _enter_object(self, number: int) -> None:
         if self._index.open_number != number:
-            # Before the apply: now the ledger stands exactly at the end of the finished object.
+            # Before applying: the ledger is now exactly at the end of the finished object.
             self.finish_object()
             self._index.open_object(number)
 
     def finish_object(self) -> None:
-        """Close the index of the object that took commits so far."""
+        """Close the index of the finished object."""
         finished = self._index.finish()
         if finished is not None:
             self._on_object_finished(finished)
@@ -682,7 +682,7 @@ class Committer:
         return digest
 
     def refuse(self, error: MainstemError) -> None:
-        """Write nothing more, for this reason."""
+        """Stop writing, for this reason."""
         self._stop_writing(error)
 
     def _stop_writing(self, error: MainstemError) -> None:
@@ -696,7 +696,7 @@ class Committer:
         self._full.clear()
         self._filling = CommitGroup()
         while self.waiting.count:
-            self.waiting.pop(self._loop.time())()  # to learn that nothing more is written
+            self.waiting.pop(self._loop.time())()  # to learn that writing stopped
 
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""
@@ -713,7 +713,7 @@ class Committer:
         """Wait until readers see what was applied so far."""
         await self._syncs.all_written()
 
-    # Ending
+    # Closing
 
     async def drain(self) -> None:
         """Refuse new proposals, write and sync what was proposed before."""
@@ -760,7 +760,7 @@ def _packed(request: AppendRequest) -> bytes:
 
 
 def _payload_crc(group: CommitGroup, entry: Entry) -> int | None:
-    """That of all slices in a row, put together from theirs; None where passing over them again is cheaper."""
+    """The CRC of consecutive slices, combined from theirs; None where computing it again is cheaper."""
     slices = group.commands - group.singles
     if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
         return None

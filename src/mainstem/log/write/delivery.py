@@ -1,4 +1,4 @@
-"""Delivery: what a commit's outcomes mean for the index, the tail cache, the readers and the callers."""
+"""Delivery: pass the outcomes of a commit to the index, the tail cache, readers and callers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from mainstem.log.write.syncs import (
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import Slice, stamp, stamp_lone
 
-# Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch serves for all.
+# Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch is enough.
 LEADER_EPOCH = 0
 
 _REFUSALS: dict[int, Callable[[], MainstemError]] = {
@@ -68,11 +68,11 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
 
 
 def refusal_of(code: int) -> MainstemError:
-    """The error that says why an append was refused."""
+    """The error of a refused append."""
     return _REFUSALS[code]()
 
 
-# Outcomes that tell of transactions that ended.
+# Results of commands that end transactions.
 _ENDING = (
     ProducerInitialised,
     TransactionEnded,
@@ -107,7 +107,7 @@ class Delivery:
         self._raise_ceilings = raise_ceilings
 
     def deliver(self, group: CommitGroup, placement: Placement, outcomes: list[Any]) -> None:
-        """Make the outcomes of a commit known, part by part, in order."""
+        """Deliver the outcomes of a commit, part by part, in order."""
         start = placement.start
         if group.payload_bytes:
             self._tail.put(placement.object, start, group.slices(), group.payload_bytes)
@@ -165,11 +165,11 @@ class Delivery:
         self._syncs.after(position, PublishAppends(self._visibility, ends, answers))
 
     def observe(self, entry: Entry, placement: Placement, outcomes: list[Any]) -> None:
-        """Make known what another broker committed: nobody here waits for an answer."""
+        """Deliver a commit of another broker: it has no callers here."""
         start = placement.start
         for part, outcome in zip(entry.parts, outcomes, strict=True):
             if isinstance(part, AppendRun):
-                if isinstance(outcome, AppendOutcome):  # else it repeats a commit, whose slices are known
+                if isinstance(outcome, AppendOutcome):  # otherwise it repeats a commit whose slices are known
                     self._observe_run(part, outcome, placement, start)
                 start += int(part.slices["length"].sum(dtype=np.int64))
             elif not isinstance(outcome, MainstemError):
@@ -191,7 +191,7 @@ class Delivery:
     def _deliver_run(
         self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int
     ) -> int:
-        """Index and stamp the slices, publish what may be seen now, leave the rest to the next sync."""
+        """Index and stamp the slices, publish what needs no sync, leave the rest to the next sync."""
         add_extent = self._index.open_object(placement.object).add
         ends: dict[int, int] = {}
         for row, base, code, slice in zip(
@@ -220,7 +220,7 @@ class Delivery:
         return start
 
     def _publish_relaxed(self, ends: dict[int, int]) -> dict[int, int]:
-        """Show what needs no sync. Returns the ends of the other streams."""
+        """Publish what needs no sync. Returns the ends of the other streams."""
         visibility = self._visibility
         late: dict[int, int] = {}
         ceilings: list[tuple[int, int]] = []
@@ -283,7 +283,7 @@ class Delivery:
             self._syncs.after(position, answer)
 
     def _take_note(self, command: Any, outcome: Any, position: int) -> None:
-        """What a command changes for readers."""
+        """Apply a command's effects on readers."""
         if isinstance(command, (CreateTopic, AddPartitions)):
             self._visibility.grow(self._ledger)
         elif isinstance(command, AlterTopic):
@@ -301,7 +301,7 @@ class Delivery:
             self._syncs.after(position, PublishTransactionEnds(self._visibility, outcome.marked))
 
     def _needs_no_sync(self, command: Any, outcome: _Leasing) -> bool:
-        """Leases that are not durable anyway are answered once written, if readers can see the jobs."""
+        """Leases without durability complete once written, if readers can see the jobs."""
         if isinstance(outcome, ShareAcquired):
             return True  # its records were read before, and its locks do not outlive this broker
         if not isinstance(outcome, JobsClaimed):

@@ -1,7 +1,6 @@
-"""Following: what other brokers commit to a shared log, applied in log order between this broker's own commits.
+"""Following: apply other brokers' commits to a shared log in log order, between this broker's own commits.
 
-Own commits and others' are applied by whoever holds the next position, so nothing is locked: a commit is applied only
-when it is the one the ledger waits for, and applying never gives up the loop.
+A commit is applied only at the ledger's next position, and applying never yields to the loop, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -39,31 +38,31 @@ class Follower:
         self._delivery = delivery
         self._broker = broker
         self._finish_object = finish_object
-        # The entry that is being appended. All of it: two that want one number differ in little else.
+        # The whole entry being appended: two entries for the same position differ in little else.
         self._in_flight: bytes | None = None
         self._moved = asyncio.Event()
         self._barrier: asyncio.Task[None] | None = None
         self._next_barrier: asyncio.Task[None] | None = None
 
     async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
-        """Upload what is large of a commit, before it is its turn."""
+        """Upload a commit's large payloads ahead of its turn."""
         return await self._port.prepare(encoded, slices)
 
     async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
-        """Write a commit. When this returns everything before it is applied, and the caller applies it at once.
+        """Write a commit. On return everything before it is applied, and the caller applies it at once.
 
-        Raises OutcomeUnknown; or Unavailable or TooLarge, if it is not there and never will be."""
+        Raises OutcomeUnknown; or Unavailable or TooLarge, if it was not written and never will be."""
         self._in_flight = encoded
         try:
             while True:
                 try:
                     placement = await self._port.append(encoded, slices, prepared)
                 except Overtaken as others:
-                    # The port may know more than is applied: what came before could not be read at the time.
+                    # The port may be ahead of the ledger: earlier commits could not be read at the time.
                     await self._reach(others.commits[0].placement.position)
                     self._apply(others.commits)
                 except (Stale, Closed):
-                    raise  # it is not there, and never will be
+                    raise  # it was not written, and never will be
                 except Unavailable as error:
                     raise OutcomeUnknown(f"whether this was written is unknown: {error}") from error
                 else:
@@ -71,10 +70,10 @@ class Follower:
                     return placement
         finally:
             self._in_flight = None
-            self._moved.set()  # whatever became of it, nobody else need leave it to this broker any more
+            self._moved.set()  # in any case others may apply it now
 
     async def _reach_written(self, position: int) -> None:
-        """Apply what stands before a commit of this broker. If that fails the commit is in the log all the same."""
+        """Apply everything before a commit of this broker. If that fails, the commit is in the log nevertheless."""
         try:
             await self._reach(position)
         except Unavailable as error:
@@ -83,15 +82,15 @@ class Follower:
             ) from error
 
     def take_number(self, broker: int) -> None:
-        """This broker got another number. Before its first commit."""
+        """Change this broker's number. Call before its first commit."""
         self._broker = broker
 
     def applied(self) -> None:
-        """The ledger went on by a commit of this broker."""
+        """The ledger applied a commit of this broker."""
         self._moved.set()
 
     async def run(self) -> None:
-        """Apply others' commits as they come, until cancelled. Raises StorageError: there is no going on."""
+        """Apply other brokers' commits as they arrive, until cancelled. Raises StorageError, which is final."""
         told_at = -FOLLOW_TOLD_S
         while True:
             try:
@@ -108,14 +107,14 @@ class Follower:
         async for commits in self._port.follow(self._ledger.position, wait=True):
             left = commits
             while left := left[self._apply(left) :]:
-                # What comes next is being appended by this broker, which answers its callers when it applies it.
+                # This broker is appending the next commit, and completes its callers when it applies it.
                 self._moved.clear()
                 await self._moved.wait()
 
     async def barrier(self) -> None:
-        """Wait until all is applied that anybody had committed when this was called.
+        """Wait until everything is applied that any broker had committed before this call.
 
-        Those that come while one is under way share the next one: its tail is read after all of them asked."""
+        Calls during a running barrier share the next one, which reads the tail after all of them."""
         if self._next_barrier is None:
             self._next_barrier = asyncio.ensure_future(self._pass_barrier(self._barrier))
         await asyncio.shield(self._next_barrier)
@@ -127,13 +126,13 @@ class Follower:
         await self._reach(await self._port.tail())
 
     async def reached(self, position: int) -> None:
-        """Wait until the commit before `position` is applied, by whomever it is read."""
+        """Wait until the commit before `position` is applied."""
         while self._ledger.position < position:
             self._moved.clear()
             await self._moved.wait()
 
     async def rejoin(self) -> None:
-        """Read up to the tail again, after the port said that it lost sight of it."""
+        """Read up to the tail again, after the port lost it."""
         await self._port.rejoin()
         await self.catch_up()
 
@@ -151,12 +150,12 @@ class Follower:
                 if stopped or self._ledger.position >= position:
                     break
             if stopped and self._ledger.position < position:
-                # This broker's own commit is the next: its answer is on the way.
+                # This broker's own commit is next: its response is on the way.
                 self._moved.clear()
                 await self._moved.wait()
 
     def _apply(self, commits: list[Committed]) -> int:
-        """Apply what the ledger waits for; stop before what this broker is appending. Returns how many are done."""
+        """Apply the next commits; stop before the one this broker is appending. Returns how many were applied."""
         for number, commit in enumerate(commits):
             position = commit.placement.position
             if position < self._ledger.position:

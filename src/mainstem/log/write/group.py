@@ -19,7 +19,7 @@ GROUP_COMMIT_COMMANDS_MAX = 16_384  # commands and slices in one commit
 
 
 class PendingAppends:
-    """Consecutive appends, packed row by row as they come."""
+    """Consecutive appends, packed row by row on arrival."""
 
     __slots__ = ("records", "rows", "slices", "waiters")
 
@@ -34,9 +34,9 @@ class PendingAppends:
 
 
 class PendingCommand:
-    """One command that is not an append, encoded before it joins others: what cannot be stored fails alone.
+    """One command that is not an append, encoded before it joins others, so that an invalid one fails alone.
 
-    The broker applies the command as decoded from its own bytes, as every replay will."""
+    The broker applies the command as decoded from its own bytes, as every replay does."""
 
     __slots__ = ("body", "command", "waiter")
 
@@ -63,12 +63,12 @@ class CommitGroup:
     def __init__(self) -> None:
         self.parts: list[PendingAppends | PendingCommand] = []
         self.payload_bytes = 0
-        self.entry_bytes = 0  # about, of the entry
+        self.entry_bytes = 0  # approximate size of the entry
         self.record_bytes = 0  # of the RECORD rows, which go into the entry
         self.commands = 0  # slices included
-        self.singles = 0  # commands that are no slices
-        self.began = 0.0  # when its writing began, by the monotonic clock
-        self.written: list[asyncio.Future[None]] = []  # who waits until its writing is over, failed or not
+        self.singles = 0  # commands other than slices
+        self.began = 0.0  # when the write started, in monotonic time
+        self.written: list[asyncio.Future[None]] = []  # set when the write is over, failed or not
 
     def add_slice(
         self, row: bytes, records: bytes, slice: Slice, waiter: Waiter, *, apart: bool = False
@@ -98,9 +98,9 @@ class CommitGroup:
         self.singles += 1
 
     def takes(self, length: int) -> bool:
-        """Whether a slice of so many bytes still fits. A group that is empty takes any, whatever its size.
+        """Whether a slice of this size fits. An empty group takes a slice of any size.
 
-        A payload within the bound is one object of a store; a byte more, and each commit would take two puts."""
+        A payload within the bound is one object of a store; a larger one would need two puts per commit."""
         return not self.payload_bytes or self.payload_bytes + length <= GROUP_COMMIT_BYTES_MAX
 
     @property
@@ -124,7 +124,7 @@ class CommitGroup:
         return found
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of this group was published."""
+        """Fail all callers: nothing of this group was published."""
         for part in self.parts:
             waiters: Sequence[Waiter] = part.waiters if isinstance(part, PendingAppends) else [part.waiter]
             for waiter in waiters:

@@ -1,4 +1,4 @@
-"""Sharing: one broker's part in a log that others write to as well. Its number, its epochs, and what ends it."""
+"""Sharing: one broker's membership in a log that other brokers write to: its number and its epochs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _log = logging.getLogger("mainstem.log")
 
 
 class Sharing:
-    """`asked` is the number the broker shall have; None: the log gives it one. `boot_id` tells this process from
-    every other one that may run under the same number."""
+    """`asked`: the broker's number; None: the log assigns one. `boot_id` distinguishes this process from others with
+    the same number."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Sharing:
         node: str,
     ) -> None:
         self.broker = ledger.brokers.unused() if asked is None else asked
-        self.failure: MainstemError | None = None  # why this process cannot go on with the log
+        self.failure: MainstemError | None = None  # why this process cannot continue
         self.failed = asyncio.Event()  # set with it
         self._numbered = asked is not None
         self._boot_id = boot_id
@@ -44,9 +44,9 @@ class Sharing:
         self.following = committer.share(port, self._commit_failed)
 
     async def boot(self) -> Booted:
-        """A new epoch. What was written to a shared log is durable, whatever became of who wrote it: no jump."""
+        """A new epoch. Offsets do not jump: what was written to a shared log is durable."""
         trusted = self.clock_trusted
-        self.trust_clock(False)  # nobody has checked it yet, or not since this process stood still
+        self.trust_clock(False)  # not validated yet, or not since this process was suspended
         try:
             return await self._boot()
         finally:
@@ -60,21 +60,21 @@ class Sharing:
                 admit = AdmitBroker(self.broker, self._boot_id, self._node)
                 booted = cast(Booted, await self._committer.propose_alone(admit))
             except BrokerNumberTaken:
-                continue  # another one was quicker, and is known by now
+                continue  # another process was quicker
             self._numbered = True
             return booted
         boot = Boot(self.broker, self._boot_id, jump=False, node=self._node)
         return cast(Booted, await self._committer.propose_alone(boot))
 
     async def rejoin(self) -> None:
-        """Take a new epoch, after this broker was expired or lost sight of the log's tail."""
+        """Take a new epoch, after this broker expired or lost the log's tail."""
         self._committer.hold(Unavailable("this broker is rejoining the others: try again"))
         await self.following.rejoin()
         self._committer.take_epoch((await self.boot()).broker_epoch)
 
     @property
     def expired(self) -> bool:
-        """Whether this broker may write no more until it rejoins. Fails for good if another one took its place."""
+        """Whether this broker must rejoin before it writes. Fails permanently if another process replaced it."""
         mine = self._ledger.brokers.get(self.broker)
         if mine is not None and mine.boot_id != self._boot_id:
             self._fail(
@@ -85,18 +85,18 @@ class Sharing:
 
     @property
     def clock_trusted(self) -> bool:
-        """Whether this broker's clock moves the time of all of them."""
+        """Whether this broker's clock advances ledger time for all brokers."""
         return self._committer.clock_trusted
 
     def trust_clock(self, trusted: bool) -> None:
         self._committer.clock_trusted = trusted
 
     def idle_s(self) -> float:
-        """Since a commit of this broker was last applied."""
+        """Seconds since a commit of this broker was last applied."""
         return self._clock.monotonic() - self._committer.committed_at
 
     async def follow(self) -> None:
-        """Apply what others commit, until cancelled or the log cannot be gone on with."""
+        """Apply other brokers' commits, until cancelled or the log fails."""
         try:
             await self.following.run()
         except asyncio.CancelledError:
@@ -108,12 +108,12 @@ class Sharing:
             self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
 
     async def barrier(self) -> None:
-        """Know all that any broker had committed when this was called, and show it to readers."""
+        """Apply and publish everything that any broker had committed before this call."""
         await self.following.barrier()
         await self._committer.shown()
 
     async def reached(self, position: int, timeout_s: float) -> bool:
-        """Wait until a position that an answer named is known here and shown; False if that takes too long."""
+        """Wait until the position of an earlier response is applied and published; False on a timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.following.reached(position)

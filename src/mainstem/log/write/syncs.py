@@ -1,4 +1,4 @@
-"""Syncing the log, and what waits for it: answers, and what readers may see only once it is durable."""
+"""Sync the log, then complete callers and publish what readers may see only once it is durable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mainstem.ports.commitlog.port import CommitLog
 
 
 class Syncs:
-    """One sync at a time; while it runs, what the next one has to cover gathers."""
+    """One sync at a time; work that arrives meanwhile waits for the next one."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Syncs:
         self._commit_metrics = commit_metrics
         self._waiting: deque[tuple[int, WhenSynced]] = deque()
         self._wanted = asyncio.Event()
-        self.deferred = False  # the thread that commits now syncs too
+        self.deferred = False  # the committing thread also syncs
 
     @property
     def waiting(self) -> bool:
@@ -45,7 +45,7 @@ class Syncs:
         return not self._waiting and position < self._port.synced
 
     def after(self, position: int, action: WhenSynced) -> None:
-        """Run `action` once the commit at `position` is durable. Positions rise."""
+        """Run `action` once the commit at `position` is durable. Positions must rise."""
         if self.covers(position):
             action()  # it was synced as it was written
         else:
@@ -58,11 +58,11 @@ class Syncs:
         self._run_actions(self._port.synced)
 
     def want(self) -> None:
-        """Let `run` sync what waits."""
+        """Wake `run` to sync."""
         self._wanted.set()
 
     def failed(self, error: Exception) -> None:
-        """A sync failed, which is final, whatever its kind."""
+        """A sync failed, which is final."""
         refusal = error if isinstance(error, ReadOnly) else ReadOnly(f"fsync failed: {error!r}")
         self._on_failure(refusal)
         self.fail(refusal)
@@ -98,23 +98,23 @@ class Syncs:
             self._waiting.popleft()[1]()
 
     def fail(self, error: MainstemError) -> None:
-        """Nothing that waits will ever be durable."""
+        """Fail everything that waits: it will never be durable."""
         while self._waiting:
             self._waiting.popleft()[1].fail(error)
 
 
 class WhenSynced(Protocol):
-    """What is left to do for a commit once it is durable."""
+    """What to do once a commit is durable."""
 
     def __call__(self) -> None: ...
 
     def fail(self, error: MainstemError) -> None:
-        """The sync failed, so it never will be."""
+        """The sync failed: the commit will never be durable."""
         ...
 
 
 class AnswerCaller:
-    """Answer a caller."""
+    """Completes a caller."""
 
     __slots__ = ("value", "waiter")
 
@@ -132,7 +132,7 @@ class AnswerCaller:
 
 
 class PublishAppends:
-    """Let readers see appends, and answer their callers."""
+    """Publishes appends to readers, and completes their callers."""
 
     __slots__ = ("_answers", "_ends", "_visibility")
 
@@ -160,7 +160,7 @@ class PublishAppends:
 
 
 class PublishTransactionEnds:
-    """Let readers pass the ends of transactions."""
+    """Publishes the ends of transactions."""
 
     __slots__ = ("_marked", "_visibility")
 
@@ -176,7 +176,7 @@ class PublishTransactionEnds:
             self._visibility.ended(stream, first, marker + 1)
 
     def fail(self, error: MainstemError) -> None:
-        """What they ended stays open to readers: it may be lost."""
+        """The transactions stay open to readers: their ends may be lost."""
 
 
 class PublishRaisedCeilings:

@@ -1,13 +1,13 @@
-"""Which client the server heard last: a commit may be synced on the event loop only while there is just one."""
+"""Which client sent the last request: a commit may be synced on the event loop only while one client is active."""
 
 from __future__ import annotations
 
-LONE_QUIET_S = 0.02  # how long no other client sent anything before one counts as alone
+LONE_QUIET_S = 0.02  # a client is alone if no other one sent anything for this long
 
 
 class ClientTurns:
-    """The doors note every client that sends something. They set the two fields themselves, since that is on the way of
-    every request: `if turns.last is not client: turns.last, turns.changed_at = client, now`."""
+    """The doors record which client sends. They set the two fields themselves, because every request does it:
+    `if turns.last is not client: turns.last, turns.changed_at = client, now`."""
 
     __slots__ = ("changed_at", "last")
 
@@ -16,5 +16,5 @@ class ClientTurns:
         self.changed_at = 0.0  # when another one did, by the time of the event loop
 
     def alone(self, now: float) -> bool:
-        """Whether one client only has sent anything for a while."""
+        """Whether only one client has been active lately."""
         return now - self.changed_at >= LONE_QUIET_S

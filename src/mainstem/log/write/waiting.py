@@ -1,7 +1,7 @@
-"""Appends that wait because the commit path is saturated: topics of high priority go first.
+"""Appends that wait while the commit path is saturated: topics with a high priority go first.
 
 1. The appends of a stream keep their order: producers number their batches.
-2. Else the highest priority goes first; of equal ones, the one that came first.
+2. Otherwise the highest priority goes first; equal ones in the order of arrival.
 3. One admission in `OLDEST_FIRST_EVERY` goes to the append that waited longest, so none waits for ever: the n-th in
    the order of arrival is admitted after at most n times as many admissions.
 """
@@ -38,14 +38,14 @@ class WaitingAppends:
         self._turns = 0
         self.count = 0
         self._by_stream: dict[int, deque[WaitingAppend]] = {}
-        # The first of each stream: (-priority, number, stream). Rows of appends that are gone are passed over.
+        # The first of each stream: (-priority, number, stream). Rows of removed appends are skipped.
         self._first: list[tuple[int, int, int]] = []
-        self._oldest: deque[WaitingAppend] = deque()  # in the order of arrival; some may be gone
+        self._oldest: deque[WaitingAppend] = deque()  # in the order of arrival; some may be removed
         self._counts = dict.fromkeys(_BANDS, 0)
         self._seconds = dict.fromkeys(_BANDS, 0.0)
 
     def add(self, stream: int, priority: int, start: Callable[[], None], now_s: float) -> None:
-        """`start` begins the append once it is its turn."""
+        """`start` runs the append when its turn comes."""
         self._arrived += 1
         self.count += 1
         append = WaitingAppend(self._arrived, stream, priority, start, now_s)
@@ -57,7 +57,7 @@ class WaitingAppends:
         self._oldest.append(append)
 
     def pop(self, now_s: float) -> Callable[[], None]:
-        """Whose turn it is. Only while there is one."""
+        """The next append. Call only while appends wait."""
         self._turns += 1
         while self._oldest[0].admitted:
             self._oldest.popleft()

@@ -17,13 +17,13 @@ class Broadcast:
         self._send_all: Callable[..., Any] | None = None
 
     def warm_up(self) -> None:
-        """Load what sends, or compile it. Takes its time: call it from a thread."""
+        """Load or compile the native send. Slow: call it on a thread."""
         from mainstem.doors.http.live.native_send import send_all
 
         self._send_all = send_all
 
     def send(self, outlets: list[SendBuffer], descriptors: list[int], chunk: bytes) -> None:
-        """To outlets that gave their descriptors just now."""
+        """Send to the sockets of these buffers, whose descriptors were read in this turn of the loop."""
         if self._send_all is None or len(outlets) < _NATIVE_MIN:
             for send_buffer in outlets:
                 send_buffer.write(chunk)
@@ -32,5 +32,5 @@ class Broadcast:
         content = np.frombuffer(chunk, np.uint8)
         self._send_all(np.array(descriptors, np.int32), content.ctypes.data, len(chunk), sent)
         for row in np.flatnonzero(sent != len(chunk)).tolist():
-            # The transport keeps the rest until there is room for it, or finds out what is wrong.
+            # The transport buffers the rest, or finds the error.
             outlets[row].write(chunk[max(0, int(sent[row])) :])

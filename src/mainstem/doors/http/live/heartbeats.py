@@ -8,17 +8,17 @@ from typing import Protocol
 
 from mainstem.broker.cluster.clock import Clock
 
-_SLOT_S = 0.25  # how finely time is cut: a heartbeat is late by no more
-_BEATS_PER_TURN = 256  # before the loop does something else
+_SLOT_S = 0.25  # the resolution: a heartbeat is late by at most this
+_BEATS_PER_TURN = 256  # in one turn of the loop
 
 
 class HeartbeatTarget(Protocol):
     heartbeat_s: float
-    spoke_at: float  # when something last went out, in the clock's monotonic seconds
+    spoke_at: float  # when something was last sent, in monotonic seconds
     slot: int  # kept by Heartbeats
 
     def beat(self) -> None:
-        """Nothing went out for `heartbeat_s`."""
+        """Nothing was sent for `heartbeat_s`."""
         ...
 
 
@@ -26,7 +26,7 @@ class Heartbeats:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._slots: dict[int, set[HeartbeatTarget]] = {}
-        self._next = 0  # the first slot not looked at yet
+        self._next = 0  # the first slot not processed yet
         self._due: deque[HeartbeatTarget] = deque()
         self._timer: asyncio.Handle | None = None
 
@@ -53,7 +53,7 @@ class Heartbeats:
         self._due.clear()
 
     def look(self) -> None:
-        """Give every stream that is due its heartbeat, a bounded number a turn."""
+        """Send the heartbeats that are due, a bounded number per turn of the loop."""
         now = self._clock.monotonic()
         while self._next <= self._slot(now) and self._slots:
             self._due.extend(self._slots.pop(self._next, ()))
@@ -69,7 +69,7 @@ class Heartbeats:
                 self._place(stream)
 
     def _place(self, stream: HeartbeatTarget) -> None:
-        # Rounded up: never before its time, and never into a slot that was looked at already.
+        # Rounded up: never early, and never in a slot that was already processed.
         slot = max(self._slot(stream.spoke_at + stream.heartbeat_s) + 1, self._next)
         stream.slot = slot
         self._slots.setdefault(slot, set()).add(stream)

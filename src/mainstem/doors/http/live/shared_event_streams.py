@@ -1,7 +1,7 @@
-"""Event streams of one topic that show the same of its records: they are told in the same bytes, all at once.
+"""Event streams of one topic that show records in the same form get the same bytes, in one pass.
 
-When a thousand connections had their turn, nothing of the first is left in the processor's caches. What a delivery
-costs beside the kernel's part then depends on how many objects are looked at for it: here they are three.
+With a thousand connections, each delivery finds the processor's caches cold. Its cost beside the kernel's work then
+depends on the number of objects it touches: here three.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RecordFormat(NamedTuple):
-    """What is shown of a record."""
+    """The form in which a stream shows records."""
 
     tags: bool
     meta: bool
@@ -36,10 +36,10 @@ class RecordFormat(NamedTuple):
 
 
 class _RenderedPage(NamedTuple):
-    """A page as everyone is told of it who watches its topic alone."""
+    """A page of records, encoded for the streams that watch only its topic."""
 
     frame: bytes
-    chunk: bytes  # the frame as HTTP/1.1 carries it
+    chunk: bytes  # the frame with HTTP/1.1 chunk framing
     said_at: float
 
 
@@ -53,7 +53,7 @@ class SharedEventStream:
     def tell(
         self, places: list[WatchPosition], watch_page: WatchPage
     ) -> tuple[list[WatchPosition], list[WatchPosition]]:
-        """Give those the page who need to be told of nothing else. Returns them, and the others."""
+        """Send the page to the streams that need nothing else. Returns them, and the others."""
         if not watch_page.plain:
             return [], places
         told: list[WatchPosition] = []
@@ -84,11 +84,11 @@ class SharedEventStream:
     def _free_and_limited(
         self, places: list[WatchPosition]
     ) -> tuple[list[WatchPosition], list[WatchPosition]]:
-        """Those that no rate limits, and the rest: what these get is counted for each of them."""
+        """The streams without a rate limit, and the others, which count what they get."""
         free: list[WatchPosition] = []
         limited: list[WatchPosition] = []
         for place in places:
-            stream: Any = place.watcher  # a WatchStream: only they share their words
+            stream: Any = place.watcher  # a WatchStream: only these share frames
             (free if stream.limiter(place) is None else limited).append(place)
         return free, limited
 
@@ -103,7 +103,7 @@ class SharedEventStream:
         return words
 
     def record_frame(self, watch_page: WatchPage) -> bytes:
-        """The frame without its id, made once for all who want the same."""
+        """The frame without its id, built once for all streams of the same form."""
         frame: bytes | None = watch_page.rendered.get(self._form)
         if frame is None:
             data = records_data(watch_page, **self._form._asdict())
@@ -112,7 +112,7 @@ class SharedEventStream:
 
 
 def event_id(cursors: Mapping[CursorKey, int], whole: Collection[str] = ()) -> bytes:
-    """What a client gives back to go on from there: topic → cursor, or → partition → cursor for topics in `whole`."""
+    """The id from which a client resumes: topic → cursor, or → partition → cursor for topics in `whole`."""
     named: dict[str, int | dict[str, int]] = {}
     for (topic, partition), cursor in cursors.items():
         if topic in whole:

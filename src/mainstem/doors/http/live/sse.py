@@ -1,4 +1,4 @@
-"""Server-sent events: framing, and who may open a stream of them."""
+"""Server-sent events: framing, and the limits on open streams."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Header
 from mainstem.errors import TooLarge
 
-WATCH_RETRY_MS = 2_000  # how soon a client reconnects after it lost its stream
+WATCH_RETRY_MS = 2_000  # how soon a client reconnects after a lost connection
 
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies must pass every frame on at once
+    (b"x-accel-buffering", b"no"),  # proxies must not buffer frames
 )
 RETRY = b"retry: %d\n\n" % WATCH_RETRY_MS
 SHUTTING_DOWN = (
@@ -24,12 +24,12 @@ SHUTTING_DOWN = (
     b'"message":"the server is shutting down: connect again soon"}\n\n'
 )
 
-# JSON breaks lines only between its tokens, where a blank means the same; in a frame it would end the field.
+# In JSON a line break occurs only between tokens, where a space is equivalent; in a frame it would end the field.
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 def event(name: bytes, data: bytes, id: bytes = b"") -> bytes:
-    """One frame. `data` is JSON, as it came or not."""
+    """One frame. `data` is JSON."""
     data = data.translate(_ONE_LINE) if b"\n" in data or b"\r" in data else data
     if id:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (id, name, data)
@@ -37,7 +37,7 @@ def event(name: bytes, data: bytes, id: bytes = b"") -> bytes:
 
 
 def read_failure(topic: str, error: Exception) -> ErrorEvent:
-    """Why a topic is not watched any more."""
+    """Why the watch of a topic ended."""
     if isinstance(error, TooLarge):
         return ErrorEvent("payload_too_large", str(error), topic)
     return ErrorEvent("internal", f"topic {topic!r} cannot be read", topic)
@@ -48,7 +48,7 @@ def heartbeat(now_ms: int) -> bytes:
 
 
 def check_accept(request: HttpRequest) -> None:
-    """Raises Refusal 406 unless the client takes an event stream."""
+    """Raises Refusal 406 unless the client accepts an event stream."""
     accept = request.header(b"accept") or b""
     if not accept.strip():
         return
@@ -61,7 +61,7 @@ def check_accept(request: HttpRequest) -> None:
 
 @contextmanager
 def admitted(request: HttpRequest) -> Iterator[None]:
-    """Count one more open stream for as long as the block runs. Raises Refusal 429, or 503 at the end."""
+    """Count an open stream while the block runs. Raises Refusal 429, or 503 while the server stops."""
     context, client = request.context, request.client
     if context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is shutting down: connect again soon")

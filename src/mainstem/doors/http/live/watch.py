@@ -77,7 +77,7 @@ async def post_watch(request: HttpRequest) -> Response:
 
 
 def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic, StartPosition]]:
-    """The topics that are there. Raises TopicNotFound for one that is not, unless the client is lenient."""
+    """The topics that exist. Raises TopicNotFound for one that does not, unless the client is lenient."""
     lenient = request.flag("lenient", False)
     found = []
     for name, begin in body.topics.items():
@@ -90,7 +90,7 @@ def _existing_topics(request: HttpRequest, body: WatchBody) -> list[tuple[Topic,
 
 
 async def starts(request: HttpRequest, topic: Topic, begin: StartPosition) -> dict[int, WatchedPartition]:
-    """Where to begin in each partition that is watched. Raises PartitionNotFound, Refusal 400."""
+    """The start offset of each watched partition. Raises PartitionNotFound, Refusal 400."""
     partitions: Sequence[int] = range(len(topic.streams)) if begin.partition is None else (begin.partition,)
     if topic.config.type == "queue" and begin.partition is None:
         partitions = (0,)
@@ -116,7 +116,7 @@ def watched_topic(places: Mapping[int, WatchedPartition]) -> WatchedTopic:
 
 
 def watch_options(limit: int, max_batch_bytes: int, node: str | list[str] | None) -> WatchOptions:
-    """As asked for, within the bounds of a diff; 0 is the default."""
+    """The requested value within the bounds of a diff; 0 is the default."""
     return WatchOptions(
         min(limit or limits.WATCH_RECORDS_DEFAULT, limits.DIFF_RECORDS_MAX),
         min(max_batch_bytes or limits.WATCH_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
@@ -146,7 +146,7 @@ async def get_watch(request: HttpRequest) -> WatchStream:
 
 
 def _resume_at(event_id: bytes | None) -> dict[str, int | dict[str, int]]:
-    """Where the client says it is; nowhere, if that cannot be read."""
+    """The client's cursors; none if they cannot be parsed."""
     if not event_id:
         return {}
     try:
@@ -166,8 +166,8 @@ class WatchStream(Push):
         self._broker = request.broker
         self._plain = request.view is not None
         self._session = session
-        self._held = held  # what is given back when it ends
-        # Its own: another connection of the session may be somewhere else.
+        self._held = held  # released when it ends
+        # Of this connection: another one of the session may be elsewhere.
         self._cursors = dict(session.cursors)
         self._places: list[WatchPosition] = []
         self._ended = False
@@ -216,7 +216,7 @@ class WatchStream(Push):
         session, watching = self._session, self._broker.watching
         if self.send_buffer.gone or self._ended:
             return
-        # The id of a frame names every topic of the stream: only those that watch one alone share it.
+        # The id of a frame names every topic of the stream: only streams of one topic share frames.
         watch_options = (
             session.watch_options._replace(watcher_group=self._chorus)
             if len(self._cursors) == 1
@@ -226,7 +226,7 @@ class WatchStream(Push):
             topic = self._broker.streams.get(name)
             if topic is None or find_stream(topic, partition) < 0:
                 self._forget(name)
-            elif (name, partition) in self._cursors:  # not lost with another partition of the topic
+            elif (name, partition) in self._cursors:  # not already lost with another partition of the topic
                 self._places.append(watching.enter(self, topic, cursor, watch_options, partition))
         for name in session.whole:
             self._enter_new_partitions(name)
@@ -234,7 +234,7 @@ class WatchStream(Push):
             self._end()
 
     def _enter_new_partitions(self, name: str) -> None:
-        """Watch partitions that were added to a topic which is watched as a whole."""
+        """Watch partitions that were added to a topic watched as a whole."""
         topic = self._broker.streams.get(name)
         if topic is None or (name, 0) not in self._cursors or (name, len(topic.streams) - 1) in self._cursors:
             return
@@ -297,7 +297,7 @@ class WatchStream(Push):
     def _resume(self) -> None:
         self._broker.watching.resume(self._places)
 
-    # Ending, and staying
+    # Closing and heartbeats
 
     def check_rights(self) -> None:
         for topic, _ in self._cursors:

@@ -1,4 +1,4 @@
-"""The web socket: subscribe to topics and publish to them through one connection, in JSON messages."""
+"""The WebSocket: subscribe and publish to topics through one connection, in JSON messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def get_plain(request: HttpRequest) -> Response:
 
 async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> None:
     """One socket, from its handshake to its end."""
-    await receive()  # the handshake, of which everything is in the scope
+    await receive()  # the handshake; its data is in the scope
     headers = dict(reversed(scope["headers"]))
     host = str((scope.get("client") or ("",))[0])
     try:
@@ -88,7 +88,7 @@ async def _refuse(response: Response, scope: Asgi, send: Send) -> None:
 
 
 class Socket:
-    """One connection: commands come in, what it subscribed to goes out."""
+    """One connection: receives commands, sends records of its subscriptions."""
 
     def __init__(self, request: HttpRequest, send: Send) -> None:
         self._request = request
@@ -110,7 +110,7 @@ class Socket:
         live.open.add(self)
         try:
             while True:
-                # Who does not take the answers gets to ask no more.
+                # A client that does not read responses may not send more commands.
                 await self.send_buffer.until_ready()
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
@@ -121,7 +121,7 @@ class Socket:
             for topic in list(self._places):
                 self._leave(topic)
             self.send_buffer.close()
-            # What was published goes through, whether or not its sender waits for the answer.
+            # Publishes complete even if the sender disconnects.
             await asyncio.gather(*self._publishing, return_exceptions=True)
 
     # Commands
@@ -205,7 +205,7 @@ class Socket:
         for name, places in found.items():
             self._leave(name)
             topic = broker.streams.get(name)
-            if topic is None:  # deleted since it was looked at
+            if topic is None:  # deleted meanwhile
                 self._push(b"topic_deleted", deleted_data(name, plain=self._plain))
                 continue
             for partition, begins in places.items():
@@ -242,11 +242,11 @@ class Socket:
             await publish_allowed(request, command.topic)
         writing = self._write(head, request)
         if self._request.broker.streams.get(command.topic) is None:
-            await writing  # what follows finds the topic, and comes behind
+            await writing  # later commands find the topic, and follow this one
             return
         if len(self._publishing) >= WEBSOCKET_COMMANDS_MAX:
             await asyncio.wait(self._publishing, return_when=asyncio.FIRST_COMPLETED)
-        # Tasks begin in the order they are made in, and take their place in the log as they begin.
+        # Tasks start in the order of creation, and take their place in the log when they start.
         task = self._loop.create_task(writing)
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
@@ -286,7 +286,7 @@ class Socket:
             self._push(b"caught_up", caught_up_data(watch_page, plain=self._plain))
 
     def _record_text(self, place: WatchPosition, watch_page: WatchPage) -> str:
-        """Made once for all sockets that want the same."""
+        """Encoded once for all sockets with the same form."""
         tags, meta, data, trace, headers = self._forms[place]
         form = ("socket", tags, meta, data, trace, headers, self._plain)
         text = watch_page.rendered.get(form)
@@ -312,7 +312,7 @@ class Socket:
         if place in others:
             others.remove(place)
         if others:
-            return  # told once, with the last partition
+            return  # sent once, with the last partition
         self._places.pop(place.topic, None)
         self._push(b"topic_deleted", deleted_data(place.topic, plain=self._plain))
 
@@ -343,14 +343,14 @@ class Socket:
         self._push(b"error", _encode(failure))
         self.send_buffer.push({"type": "websocket.close", "code": _GOING_AWAY, "reason": "shutting down"})
 
-    # Saying
+    # Sending
 
     def _push(self, op: bytes, data: bytes) -> None:
         """Send an object under an op. Callbacks of the loop only."""
         self.send_buffer.push({"type": "websocket.send", "text": _message(op, data)})
 
     def _reply(self, op: bytes, head: CommandHead | None, fields: bytes) -> None:
-        """Answer a command. Its request id goes back byte for byte."""
+        """Respond to a command. Its request id is returned unchanged."""
         id = bytes(head.request_id) if head is not None else b""
         echoed = b'"request_id":%b,' % id if id else b""
         self._loop.call_soon(self._push, op, b"{%b%b}" % (echoed, fields))
@@ -375,11 +375,11 @@ def _message(op: bytes, data: bytes) -> str:
 
 
 def decode_head(body: bytes) -> CommandHead:
-    """Raises ValidationError for JSON that is no command, DecodeError for what is no JSON."""
+    """Raises ValidationError for JSON that is not a command, DecodeError for invalid JSON."""
     try:
         return _head.decode(body)
     except msgspec.ValidationError:
-        _any.decode(body)  # it may be wrong behind the place that does not fit
+        _any.decode(body)  # it may be invalid JSON after the mismatch
         raise
 
 
@@ -389,7 +389,7 @@ def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def beginnings(command: Subscribe) -> dict[str, StartPosition]:
-    """Every topic named, one way or the other, and where to begin in it."""
+    """Every named topic, and its start position."""
     default = StartPosition(command.from_seq, command.tail, command.partition)
     found: dict[str, StartPosition] = {}
     if isinstance(command.topics, dict):
@@ -402,7 +402,7 @@ def beginnings(command: Subscribe) -> dict[str, StartPosition]:
 
 
 def named_topics(command: Unsubscribe) -> list[str] | None:
-    """The topics named; None if none are, which means all."""
+    """The named topics; None, which means all, if there are none."""
     if command.topic is None and command.topics is None:
         return None
     return [*(command.topics or ()), *([command.topic] if command.topic is not None else [])]

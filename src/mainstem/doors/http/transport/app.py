@@ -46,7 +46,7 @@ Write = Callable[[Response], Awaitable[None]]
 
 
 class ClientDisconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class App:
@@ -72,7 +72,7 @@ class App:
         await self.serve(scope, receive, send, None)
 
     async def serve(self, scope: Asgi, receive: Receive, send: Send, write: Write | None) -> None:
-        """Serve one request. `write` takes a whole answer at once, where the server can do that."""
+        """Serve one request. `write` sends a complete response in one call, if the server supports that."""
         started = perf_counter()
         exchange = _Exchange(self.context, scope, receive, started)
         try:
@@ -85,7 +85,7 @@ class App:
                 sent = len(response.body)
                 await (_send(response, send) if write is None else write(response))
             elif isinstance(response, Push):
-                exchange.release()  # it may go on for hours, and is counted among the streams
+                exchange.release()  # a stream may last for hours, and counts as a stream instead
                 sent = await response.serve(receive, send)
             else:
                 exchange.release()
@@ -117,14 +117,14 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
 
 
 def _answer_of(path: str) -> Callable[[MainstemError | Refusal], Response]:
-    """What shapes the errors of a path."""
+    """The function that formats the errors of a path."""
     if path.startswith(CATALOG):
         return iceberg.answer
     return schemas.answer if path.startswith(REGISTRY) else answer
 
 
 class _Exchange:
-    """One request on its way through the checks."""
+    """One request while it is checked and served."""
 
     def __init__(self, context: Context, scope: Asgi, receive: Receive, started: float) -> None:
         self._context = context
@@ -138,7 +138,7 @@ class _Exchange:
         self._request: HttpRequest | None = None
         self.route_name = "none"
         self.received = 0
-        self._holder = ""  # whom the budget counts it for
+        self._holder = ""  # the principal that the budget counts it for
         self.view: NamespaceView | None = None  # of the namespace that the request is about
         self._bound: Token[NamespaceView | None] | None = None
 
@@ -280,7 +280,7 @@ class _Exchange:
         self._client = client
 
     def release(self) -> None:
-        """Whatever the request held counts no more."""
+        """Release everything that the budget counted for the request."""
         if self._bound is not None:
             current.reset(self._bound)
             self._bound = None
@@ -294,7 +294,7 @@ class _Exchange:
             self._request.release()
 
     def _check_unknown(self, client: HttpClient, refusal: Refusal) -> None:
-        """Unknown things under a topic demand write, so that nobody can probe for them without."""
+        """Unknown paths below a topic need write access, so that a client without it cannot probe for them."""
         if refusal.status == 404 and self._scope["raw_path"].startswith(_UNKNOWN_SUBROUTE):
             probing = HttpRequest(self._context, client, self._host, {}, b"", {}, b"", self._started)
             name = self._scope["path"].removeprefix(_UNKNOWN_SUBROUTE.decode()).split("/")[0]

@@ -1,4 +1,4 @@
-"""Who sends a request: the credentials in its headers, and what each client has under way."""
+"""Authentication of requests by their headers, and the load of each client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainstem.errors import Unauthorized
 
 
 class HttpClient:
-    """A principal, and how much it has under way at this door."""
+    """A principal, and its requests and streams in progress at this door."""
 
     __slots__ = ("id", "in_flight", "principal", "streams")
 
@@ -26,7 +26,7 @@ class HttpClient:
 
 
 class HttpClients:
-    """The clients of a door. Where nobody has to authenticate, everyone is one client."""
+    """The clients of a door. Without authentication, all requests belong to one client."""
 
     def __init__(self, broker: Broker, *, insecure: bool = False) -> None:
         self._access = broker.access
@@ -36,7 +36,7 @@ class HttpClients:
         self._certified: dict[
             tuple[Any, ...], tuple[Principal, asyncio.Transport]
         ] = {}  # by the client's address
-        self._clients: dict[bytes, HttpClient] = {}  # those with something under way, and some that had
+        self._clients: dict[bytes, HttpClient] = {}  # those with requests in progress, and some recent ones
         self._everyone = HttpClient(ANONYMOUS)
         self._unrestricted = HttpClient(UNRESTRICTED)
 
@@ -46,7 +46,7 @@ class HttpClients:
         return self._access.restricted and not self._insecure
 
     def everyone(self) -> HttpClient:
-        """Who asks without credentials, where none are needed."""
+        """The client of requests without credentials, where none are needed."""
         return self._unrestricted if self._insecure and self._access.restricted else self._everyone
 
     def connected(self, transport: asyncio.Transport) -> None:
@@ -62,8 +62,8 @@ class HttpClients:
     async def find(
         self, authorization: bytes | None, address: tuple[Any, ...] | None = None
     ) -> HttpClient | None:
-        """Who sends this Authorization header, or presented a certificate on the connection from this address, which
-        suffices unless API keys exist. None: nobody that is known."""
+        """The client of this Authorization header, or of the certificate on the connection from this address, which
+        suffices unless API keys exist. None: unknown credentials."""
         if authorization is None:
             certified = self._certified.get(tuple(address[:2])) if address else None
             if certified is not None and not self._authentication.has_keys:

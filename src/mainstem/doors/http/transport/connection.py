@@ -1,8 +1,7 @@
-"""One connection: HTTP/1.1 by uvicorn, watched for clients that take their time on purpose.
+"""One connection: HTTP/1.1 by uvicorn, with defences against clients that are slow on purpose.
 
-What this adds to uvicorn's protocol: a connection that starts with the preface of HTTP/2 is handed to another
-protocol; an answer that is there as a whole goes out in one write; and whoever holds a place without getting
-anywhere is cut off.
+What this adds to uvicorn's protocol: a connection that starts with the HTTP/2 preface is passed to another protocol;
+a complete response is sent in one write; and a connection that makes no progress is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; ab
 HTTP_HEAD_STEP_BYTES = 4 * limits.KIB  # parsed at a time, which bounds the requests that one step finds …
 HTTP_BODY_STEP_BYTES = 64 * limits.KIB  # … and the same inside a body
 
-_JOINED_BYTES_MAX = 64 * limits.KIB  # a larger body is not copied to be sent with its head
+_JOINED_BYTES_MAX = 64 * limits.KIB  # a larger body is not copied behind its head
 
 
 class _ReadControl(FlowControl):
@@ -50,11 +49,11 @@ class HttpConnection(HttpToolsProtocol):
         self._waiting = 0  # requests in the pipeline, as counted by the budget
         self._used_at = 0.0
         self._pace = UploadRate()  # of the body now being received
-        self._head_since = 0.0  # when the head now being received began; 0 = none is
+        self._head_since = 0.0  # when the head being received began; 0: none is
         self._head_bytes = 0
         self._in_body = False
-        self._first: bytes | None = b""  # what came so far, until it is clear which protocol it is
-        self._read_pace = UploadRate()  # of the client that reads what is written
+        self._first: bytes | None = b""  # bytes received before the protocol is known
+        self._read_pace = UploadRate()  # whether the client reads its responses
         self._unread_bytes = 0
 
     @property
@@ -96,7 +95,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._first is not None:
             data = self._first + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
-                self._first = data  # not enough yet to tell which protocol it is
+                self._first = data  # too few bytes to tell the protocol
                 return
             self._first = None
             if data.startswith(PREFACE):
@@ -215,7 +214,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write(_head(response, 400, keep_alive=False) + response.body)
         self.transport.close()
 
-    # Answering
+    # Responding
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         task = self.loop.create_task(self._run(cycle))
@@ -251,10 +250,10 @@ class HttpConnection(HttpToolsProtocol):
     # Watching
 
     def check(self, now: float) -> None:
-        """Give up on a head, a body or a reader that does not get anywhere."""
+        """Close the connection if a head, a body or a reader makes no progress."""
         slow_head = self._head_since and not self._in_body and now - self._head_since > limits.HTTP_HEAD_S
         if self.flow.read_paused:
-            self._pace.begin(now)  # it waits for us
+            self._pace.begin(now)  # reading is paused by us
         slow_body = self._in_body and self._pace.too_slow(now)
         if slow_head or slow_body or self._unread(now):
             self.transport.abort()

@@ -1,4 +1,4 @@
-"""What every request of a door shares."""
+"""State that all requests of a door share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HttpLimits:
 
 
 class Traffic:
-    """What went through the door since it opened."""
+    """Counters of the door."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()  # (route, status)
@@ -75,9 +75,11 @@ class Context:
     started: float = field(default_factory=time.monotonic)
     bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
-    s3_endpoint: S3Endpoint | None = None  # where clients reach the files of tables
+    s3_endpoint: S3Endpoint | None = None  # where clients find the files of tables
     groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
-    published: list[Callable[[], Iterable[Metric]]] = field(default_factory=list)  # what other doors count
+    published: list[Callable[[], Iterable[Metric]]] = field(
+        default_factory=list
+    )  # the counters of other doors
     mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
@@ -111,12 +113,12 @@ class Context:
         return self.bodies.total
 
     def known_groups(self) -> Groups:
-        """Those of the door that members come through; without one nobody is a member, and offsets are all."""
+        """The groups of the door that has members. Without such a door, groups consist of offsets only."""
         live = self.groups() if self.groups is not None else None
         return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
 
     def member_groups(self) -> Groups:
-        """The same for members: this door coordinates them if no other door does."""
+        """The same with members: this door coordinates them if no other door does."""
         live = self.groups() if self.groups is not None else None
         if live is None and self._own_groups is None:
             self._own_groups = self.broker.open_groups()

@@ -1,4 +1,4 @@
-"""Bodies packed by gzip or zstd, both ways."""
+"""Compression of request and response bodies by gzip and zstd."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mainstem import limits
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.responses import Response
 
-_GZIP_WINDOW = 31  # zlib's way to say: with a gzip header
-_LEVEL = 1  # JSON shrinks well enough at the cheapest level
-_OFF_LOOP_BYTES = 64 * limits.KIB  # from here on a thread does it …
-_INLINE_BYTES_MAX = 512 * limits.KIB  # … and where a small body gives more than this
+_GZIP_WINDOW = 31  # tells zlib to expect a gzip header
+_LEVEL = 1  # JSON compresses well enough at the fastest level
+_OFF_LOOP_BYTES = 64 * limits.KIB  # larger bodies are compressed on a thread …
+_INLINE_BYTES_MAX = 512 * limits.KIB  # … and small bodies that decompress to more than this
 _EXPANDED_BYTES_MIN = 16 * limits.MIB  # any body may decompress to this much …
 _EXPANDED_RATIO_MAX = 128  # … and a larger one to this multiple more
 _STEP_BYTES = 64 * limits.KIB
@@ -26,7 +26,7 @@ _MEMBER_BYTES_MIN = 1 * limits.KIB  # … and one more for each KiB: a million e
 
 
 class OffLoop(Protocol):
-    """Runs work on a thread of its own, in turn with the work of other clients."""
+    """Runs work on a separate thread, fairly between clients."""
 
     async def __call__(self, work: Callable[[], bytes], /) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""Errors on the wire: one table from Mainstem's errors to status and code, one shape for all of them."""
+"""Errors on the wire: one table from Mainstem's errors to status and code, and one body format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRY_SOON: Header = (b"retry-after", b"1")
 
 
 class Refusal(Exception):
-    """A request the door itself refuses, with the answer it gets."""
+    """A request that the door itself refuses, with its response."""
 
     def __init__(
         self, status: int, code: str, message: str, detail: object = None, headers: tuple[Header, ...] = ()
@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 
 def invalid(message: str, detail: object = None) -> Refusal:
-    """The request says something it may not say."""
+    """The request is invalid."""
     return Refusal(400, "invalid_request", message, detail)
 
 
@@ -50,7 +50,7 @@ def throttled(limit: str, bound: int, message: str) -> Refusal:
 
 
 class _Row:
-    """How one kind of error is answered."""
+    """The response to one kind of error."""
 
     def __init__(
         self, status: int, code: str, detail: Callable[[Any], object] | None = None, *headers: Header
@@ -65,7 +65,7 @@ def _topic(error: Any) -> object:
     return {"topic": error.topic}
 
 
-# The nearest ancestor of an error that stands here decides.
+# The closest base class of an error in this table decides.
 WIRE: dict[type[BaseException], _Row] = {
     errors.InvalidInput: _Row(400, "invalid_request"),
     errors.TooLarge: _Row(400, "record_too_large"),
@@ -118,7 +118,7 @@ WIRE: dict[type[BaseException], _Row] = {
         429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON
     ),
     errors.Closed: _Row(503, "shutting_down", None, RETRY_SOON),
-    # The log is replayed before the door opens: what is missing is never a part of that.
+    # The log is replayed before the door opens, so nothing is missing because of a replay.
     errors.Unavailable: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
 }
 

@@ -1,4 +1,4 @@
-"""What watchers are told, as JSON: the same for event streams and web sockets."""
+"""Messages to watchers as JSON, the same for event streams and WebSockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.errors import InvariantBroken
 
 _encode = msgspec.json.Encoder().encode
 
-TOO_OLD = "from_seq_too_old"  # why a gap is met that was there before the client came
+TOO_OLD = "from_seq_too_old"  # the reason of a gap from before the client's first read
 
 
 def records_data(

@@ -1,4 +1,4 @@
-"""HTTP/2 on the same port: the h2 library speaks the protocol, the application is the same."""
+"""HTTP/2 on the same port, by the h2 library; the application is the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FRAME_HEAD_BYTES = 9
 _FRAME_BYTES_MAX = 16 * limits.KIB  # of a payload, as our settings allow
 _DATA, _HEADERS = 0, 1
 _END_STREAM = 1
-_FRAMES_PER_DATA_FRAME = 3  # that a client may send for each it gets: it enlarges the windows
+_FRAMES_PER_DATA_FRAME = 3  # control frames a client may send for each data frame it gets: window updates
 
 _NOT_FORWARDED = {b"connection", b"transfer-encoding", b"keep-alive", b"upgrade"}
 
@@ -52,8 +52,8 @@ class Http2Connection(asyncio.Protocol):
         self._peer = ""
         self._frames = FrameRate(CONTROL_FRAMES_PER_S, CONTROL_FRAMES_BURST)
         self._free_frames = CONTROL_FRAMES_FREE
-        self._received = b""  # frames whose turn has not come, and the start of one
-        self._preface = len(PREFACE)  # bytes of it that are still to come
+        self._received = b""  # frames not processed yet, and the start of an incomplete one
+        self._preface = len(PREFACE)  # missing bytes of that frame
         self._working = False  # frames wait for their turn
         self._loop = asyncio.get_running_loop()
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
@@ -173,7 +173,7 @@ class Http2Connection(asyncio.Protocol):
             self._begin(event.stream_id, event.headers)
         elif isinstance(event, DataReceived):
             stream = self._streams.get(event.stream_id)
-            if stream is None:  # answered already: what still comes is dropped, and makes room for more
+            if stream is None:  # the response was sent: drop the rest of the body, and restore the window
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             else:
                 stream.feed(event.data, event.flow_controlled_length)
@@ -198,7 +198,7 @@ class Http2Connection(asyncio.Protocol):
         self._state.tasks.add(task)
 
     def _reset(self, number: int) -> None:
-        """A client may change its mind, but not by the thousand: starting requests costs it nothing."""
+        """Limit cancelled streams: starting a request costs the client nothing."""
         self._resets += 1
         if number in self._streams:
             self._streams[number].leave()
@@ -221,7 +221,7 @@ class Http2Connection(asyncio.Protocol):
     # Sending
 
     def consumed(self, number: int, size: int) -> None:
-        """The application took so many bytes of a body: the client may send more."""
+        """The application consumed this many bytes of a body: enlarge the client's window."""
         if size and not self.transport.is_closing():
             self._h2.acknowledge_received_data(size, number)
             self._flush()
@@ -231,7 +231,7 @@ class Http2Connection(asyncio.Protocol):
         self._h2.send_headers(number, [(b":status", b"%d" % status), *kept], end_stream=end)
 
     async def send_body(self, stream: _Stream, body: bytes, end: bool) -> None:
-        """As fast as the client's windows allow."""
+        """Send as much as the client's windows allow."""
         at = 0
         while at < len(body) or end:
             await self._writable.wait()
@@ -260,10 +260,10 @@ class Http2Connection(asyncio.Protocol):
         if data and not self.transport.is_closing():
             self.transport.write(data)
 
-    # Ending
+    # Closing
 
     def shutdown(self) -> None:
-        """Take no more requests; close once those under way are answered."""
+        """Accept no more requests; close after the responses to those in progress."""
         self._closing = True
         if not self._streams:
             self._h2.close_connection()
@@ -271,7 +271,7 @@ class Http2Connection(asyncio.Protocol):
             self.transport.close()
 
     def check(self, now: float) -> None:
-        """Give up on a client that holds a place without getting anywhere."""
+        """Close the connection of a client that makes no progress."""
         quiet_s = now - self._heard_at
         receiving = [stream for stream in self._streams.values() if not (stream.ended or stream.answered)]
         stalled = not self._writable.is_set() and quiet_s > limits.HTTP_STALL_S
@@ -286,7 +286,7 @@ class Http2Connection(asyncio.Protocol):
 
 
 class _Stream:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, connection: Http2Connection, number: int, scope: Asgi) -> None:
         self._connection = connection
@@ -296,10 +296,10 @@ class _Stream:
         self.number = number
         self.scope = scope
         self.window = asyncio.Event()
-        self.ended = False  # the client has said all
-        self._told = False  # and the application knows it: from then on only a disconnect is news
+        self.ended = False  # the request is complete
+        self._told = False  # the application got all of it: only a disconnect can follow
         self.answered = False
-        self.left = False  # the client is gone
+        self.left = False  # the client disconnected
         self.pace = UploadRate(asyncio.get_running_loop().time())
         self.read_pace = UploadRate(asyncio.get_running_loop().time())
         self.blocked = False  # the client's window has no room for the response
@@ -345,7 +345,7 @@ class _Stream:
             self._news.set()
 
     async def write(self, response: Response) -> None:
-        """A whole answer at once."""
+        """Send a complete response."""
         if self.left:
             return
         body = b"" if self.scope["method"] == "HEAD" else response.body

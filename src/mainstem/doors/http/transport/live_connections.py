@@ -1,4 +1,4 @@
-"""Everything a door keeps open: streams and sockets, their sessions and heartbeats."""
+"""Open streams and sockets of a door, with their sessions and heartbeats."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mainstem.doors.http.live.shared_event_streams import RecordFormat, SharedEv
 
 class LiveConnection(Protocol):
     def check_rights(self) -> None:
-        """Stop what the client may not read any more: the access rules changed."""
+        """The access rules changed: stop what the client may no longer read."""
         ...
 
     def shut_down(self) -> None:
-        """Tell the client that the server ends, and end."""
+        """Tell the client that the server is stopping, and close."""
         ...
 
 
@@ -55,9 +55,9 @@ class LiveConnections:
             stream.check_rights()
 
     async def shut_down(self) -> None:
-        """Tell every client that the server ends, and end."""
+        """Tell every client that the server is stopping, and close."""
         self.heartbeats.stop()
         loop = asyncio.get_running_loop()
         for stream in self.open:
             loop.call_soon(stream.shut_down)
-        await asyncio.sleep(0)  # so that they have said so before anybody closes their connections
+        await asyncio.sleep(0)  # so that the message is sent before the connections close

@@ -1,6 +1,6 @@
 """Names of a bound client in requests and responses: full names on the way in, plain names on the way out.
 
-What to translate follows from the classes of the contract: a field of text that is called `topic` names a topic.
+The classes of the contract decide what to translate: a string field called `topic` names a topic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _TOPICS = {"topic", "topics", "source", "dest", "queue"}
 _IDS = {"group", "router", "transaction", "routers_removed"}
-_NOT_NAMES = {"Publication", "PartRow"}  # their fields of these names hold something else
+_NOT_NAMES = {"Publication", "PartRow"}  # classes whose fields of these names mean something else
 
 current: ContextVar[NamespaceView | None] = ContextVar(
     "current", default=None
@@ -54,7 +54,7 @@ def _fields(kind: Any) -> _BodyFields:
 
 
 def _has_text(hint: Any) -> bool:
-    """Whether values are text, lists of text, or maps from text."""
+    """Whether values are strings, lists of strings, or maps with string keys."""
     if hint is str:
         return True
     arguments = get_args(hint)

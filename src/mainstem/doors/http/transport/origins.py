@@ -1,4 +1,4 @@
-"""Browsers: which pages may call this server, and under which names it answers.
+"""Browsers: which pages may call this server, and which host names it accepts.
 
 A page of another site can make a browser send requests here. `Origin` says where the page comes from, and `Host` which
 name the browser looked up: a name of the attacker's that resolves to a loopback address (DNS rebinding) is not ours.
@@ -27,7 +27,7 @@ class OriginPolicy:
     def of(cls, config: Config) -> OriginPolicy:
         names = _words(config.allowed_hosts)
         if config.insecure or config.allow_insecure_no_auth:
-            names.add(_ANY)  # the operator lets in everyone who reaches the server
+            names.add(_ANY)  # the operator allows every client that can reach the server
         for address in (config.http, config.http_advertise, config.kafka_advertise):
             if address is not None:
                 names.add(address.host.lower())
@@ -65,8 +65,8 @@ class OriginPolicy:
         if _ANY in self.hosts or host in self.hosts:
             return True
         if "." not in host or host.endswith(".localhost"):
-            return True  # nobody outside can give a name without a dot an address
-        return _is_address(host)  # no page of another site has a bare address of this server as its host
+            return True  # a name without a dot cannot be resolved through public DNS
+        return _is_address(host)  # a page of another site cannot have this server's address as its host
 
 
 @lru_cache(maxsize=1024)

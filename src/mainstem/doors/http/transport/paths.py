@@ -1,4 +1,4 @@
-"""Places that a request names: local directories stay inside the configured roots."""
+"""Paths in requests: local directories must be inside the configured roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request as its handler sees it."""
+"""A request, as handlers see it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FALSE = {"false", "0"}
 
 
 class HttpRequest:
-    """`started` is the moment it came in, on the perf_counter's clock."""
+    """`started`: when the request arrived, by `perf_counter`."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.started = started
-        self.holder = holder_of(client.principal, host)  # whom the budget counts it for
+        self.holder = holder_of(client.principal, host)  # the principal that the budget counts it for
         self._reserved_bytes = 0
-        self.throttle_wait_ms = 0  # how long a rate made it wait
-        self.waited_to_publish = False  # a socket waited before it began this write
+        self.throttle_wait_ms = 0  # how long a rate limit delayed it
+        self.waited_to_publish = False  # the socket already waited before this write
         self.view: NamespaceView | None = None  # of the namespace that the request is about
         self.left: Callable[[], Awaitable[None]] | None = (
             None  # once the body is read: waits until the client leaves
@@ -100,7 +100,7 @@ class HttpRequest:
 
     @property
     def shown_topic(self) -> str:
-        """The topic of the path as the client knows it."""
+        """The topic in the path, by the name that the client uses."""
         return self.topic if self.view is None else self.view.plain_topic(self.topic) or self.topic
 
     @property
@@ -118,7 +118,7 @@ class HttpRequest:
     # Memory of the response
 
     async def reserve(self, amount: int) -> None:
-        """Count this many bytes for the response, instead of those before, until the client has read it.
+        """Count this many bytes for the response, instead of the last estimate, until the client has read it.
 
         Waits while the client's other responses, or those of all clients, hold too much."""
         self.release()
@@ -126,13 +126,13 @@ class HttpRequest:
         self._reserved_bytes = amount
 
     def reserved_is(self, amount: int) -> None:
-        """The response turned out to be this large."""
+        """The response has this size."""
         self.context.budget.responses.take(self.holder, amount)
         self.release()
         self._reserved_bytes = amount
 
     async def before_large(self) -> None:
-        """A very large batch is to be decoded for the response."""
+        """Reserve memory to decode a very large batch for the response."""
         await self.reserve(limits.LARGE_READ_BYTES)
 
     def release(self) -> None:
@@ -159,7 +159,7 @@ class HttpRequest:
         return True if given in _TRUE else False if given in _FALSE else default
 
     def number(self, name: str, default: int) -> int:
-        """A whole number from 0 on; anything else is the default."""
+        """An integer of 0 or more; anything else is the default."""
         given = self.text(name) if self.query_string else None
         if given is None or not (given.isascii() and given.isdigit()) or len(given) > 20:
             return default
@@ -184,7 +184,7 @@ class HttpRequest:
     # Body
 
     def json(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body as what the decoder makes of it. Raises Refusal 400."""
+        """The decoded body. Raises Refusal 400."""
         body = decoded(decoder, self.body)
         check_fields(decoder.type, self.body)
         return body if self.view is None else qualified(self.view, body)
@@ -201,7 +201,7 @@ class HttpRequest:
         return self.broker.access.allows(self.client.principal, self.host, operation, kind, name)
 
     def denied(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether a rule denies it, so that no other right of the client may stand in."""
+        """Whether a rule denies it, which overrides every other right of the client."""
         if self.view is not None:
             name = shown_id(name)
         return self.broker.access.denies(self.client.principal, self.host, operation, kind, name)
@@ -222,7 +222,7 @@ class HttpRequest:
             raise Refusal(403, "forbidden", f"the access rules do not allow {operation.name} on any {what}")
 
     def _check_scope(self, operation: Operation, kind: ResourceType) -> None:
-        """Raises a Refusal that names the scope, for a key that lacks it whatever the name is."""
+        """Raises a Refusal that names the scope, for a key that lacks the scope altogether."""
         principal = self.client.principal
         if principal.grants and not self.broker.access.allows_some(principal, self.host, operation, kind):
             on_server = kind is ResourceType.CLUSTER
@@ -258,7 +258,7 @@ class HttpRequest:
         """Whether a group, transaction or router is of the namespace that the request is about."""
         return (self.view or view_of(DEFAULT)).plain_id(stored) is not None
 
-    # Answering
+    # Responding
 
     def performance(self, *, records_scanned: int | None = None) -> Performance:
         """How long the request took so far."""
@@ -267,7 +267,7 @@ class HttpRequest:
 
     @property
     def throttle_field(self) -> str:
-        """The wait for a rate, for answers that are assembled as text: a field of `performance`, or nothing."""
+        """The delay by a rate limit, for responses that are assembled as text: a field of `performance`, or nothing."""
         return f',"throttle_wait_ms":{float(self.throttle_wait_ms)}' if self.throttle_wait_ms else ""
 
     def elapsed_ms(self) -> float:
@@ -275,10 +275,10 @@ class HttpRequest:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Raises Refusal 400 for what is no JSON, or JSON of another shape."""
+    """Raises Refusal 400 for invalid JSON, or JSON that does not match the type."""
     try:
         if not body.isascii():
-            body.decode()  # raw parts are taken over byte by byte, so all of it must be text
+            body.decode()  # raw parts are copied unchecked, so the whole body must be valid UTF-8
         return decoder.decode(body)
     except UnicodeDecodeError:
         raise invalid("the body is not UTF-8") from None

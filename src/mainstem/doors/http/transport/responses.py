@@ -1,4 +1,4 @@
-"""What a handler answers with: a body, or a stream of bytes that may go on for long."""
+"""Responses of handlers: a body, or a stream of bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A body whose length nobody knows yet. The iterator is closed when the client leaves."""
+    """A body of unknown length. The iterator is closed when the client disconnects."""
 
     chunks: AsyncIterator[bytes]
     headers: tuple[Header, ...]
@@ -40,17 +40,17 @@ class Stream:
 
 
 class Push(ABC):
-    """An answer that sends what it has to say by itself, whenever there is something."""
+    """A response that sends data by itself over time."""
 
     status = 200
 
     @abstractmethod
     async def serve(self, receive: Receive, send: Send) -> int:
-        """Send the answer, head and all, until it ends or the client leaves. Returns the bytes sent."""
+        """Send head and body until the stream ends or the client disconnects. Returns the bytes sent."""
 
 
 class ConnectionApp(Protocol):
-    """What a connection passes its requests to: the application of a door."""
+    """The application of a door, which serves the requests of its connections."""
 
     @property
     def budget(self) -> Budget: ...
@@ -69,7 +69,7 @@ class ConnectionApp(Protocol):
         send: Send,
         write: Callable[[Response], Awaitable[None]] | None,
     ) -> None:
-        """Serve one request. `write` takes a whole answer at once, where the server can do that."""
+        """Serve one request. `write` sends a complete response in one call, if the server supports that."""
         ...
 
 

@@ -26,12 +26,12 @@ IDS = (
     "router",
     "transaction",
     "subject",
-)  # parameters that are stored with the namespace before them
+)  # parameters that are stored with a namespace prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route of the contract, and what serves it."""
+    """A route of the contract, and its handler."""
 
     route: Route[Any]
     handler: Handler
@@ -53,7 +53,7 @@ class Endpoint:
 
 
 def _administrative(route: Route[Any]) -> bool:
-    """Whether it changes more than records. The work of the lake, and commits to tables, go on all the time."""
+    """Whether the route is administrative. The lake's work and table commits are routine, and are not."""
     if route.method in ("GET", "HEAD") or not route.scope & (Scope.ADMIN | Scope.DELETE):
         return False
     commits = route.method == "POST" and route.path.endswith(("/{table}", "/commit"))
@@ -61,14 +61,12 @@ def _administrative(route: Route[Any]) -> bool:
 
 
 class Routes:
-    """Looks routes up by the shape of the path: its fixed segments, and how many there are."""
+    """Looks up routes by the shape of the path: its fixed segments and their number."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._shapes: dict[tuple[str | None, ...], dict[str, Endpoint]] = {}
         self._names: dict[tuple[str | None, ...], tuple[str, ...]] = {}
-        self._found: dict[
-            tuple[str, bytes], tuple[Endpoint, dict[str, str]]
-        ] = {}  # the paths asked for lately
+        self._found: dict[tuple[str, bytes], tuple[Endpoint, dict[str, str]]] = {}  # recently requested paths
         for endpoint in endpoints:
             route = endpoint.route
             segments = route.path.split("/")[1:]
@@ -97,9 +95,9 @@ class Routes:
                 continue
             endpoint = methods.get(method)
             get = methods.get("GET")
-            heads = get is not None and not get.route.streams  # an event stream has no length to tell
+            heads = get is not None and not get.route.streams  # an event stream has no length
             if endpoint is None and method == "HEAD" and heads:
-                endpoint = get  # the server leaves the body out
+                endpoint = get  # the server omits the body
             if endpoint is None:
                 allowed = ", ".join(sorted(methods.keys() | ({"HEAD"} if heads else set())))
                 raise Refusal(
@@ -129,7 +127,7 @@ class Routes:
 
 
 def _shapes_of(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
-    """The shapes a path can have: all fixed, or with a name as its third segment from /v0 on, or the catalog's."""
+    """The possible shapes of a path: all segments fixed, or a name as the third one below /v0, or the catalog's."""
     whole: tuple[str | None, ...] = tuple(segments)
     if len(segments) < 3 and segments[0] not in _REGISTRY_NAMES:
         return (whole,)
@@ -140,7 +138,7 @@ def _shapes_of(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
     return (whole, (*segments[:2], None, *segments[3:]))
 
 
-# The places of names in paths of the schema registry.
+# The positions of names in paths of the schema registry.
 _REGISTRY_NAMES = {"subjects": (1, 3), "schemas": (2,), "config": (1,), "mode": (1,), "compatibility": (2, 4)}
 
 
@@ -150,7 +148,7 @@ def _registry_shape(segments: list[str]) -> tuple[str | None, ...]:
 
 
 def _catalog_shapes(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
-    """Below /iceberg/v1/namespaces stands a namespace, and two further on maybe a table."""
+    """Below /iceberg/v1/namespaces comes a namespace, and two segments later maybe a table."""
     in_namespace = (*segments[:3], None, *segments[4:])
     if len(segments) < 6:
         return (in_namespace,)
@@ -160,5 +158,5 @@ def _catalog_shapes(segments: list[str]) -> tuple[tuple[str | None, ...], ...]:
 def _decoded(segment: str) -> str:
     if "%" not in segment:
         return segment
-    # What is no UTF-8 becomes a sign that no name has.
+    # Invalid UTF-8 becomes a character that no name contains.
     return unquote_to_bytes(segment).decode("utf-8", "replace")

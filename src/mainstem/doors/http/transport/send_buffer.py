@@ -1,4 +1,4 @@
-"""The way out to one client: messages leave as they come, and cost a task only while it does not read."""
+"""The send buffer of one client: messages are sent at once; only a client that does not read needs a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = events.named("http")
 
 
 class SendBuffer:
-    """`drained` is called when a client that had fallen behind has taken everything."""
+    """`drained` is called when a client that fell behind has read everything."""
 
     __slots__ = (
         "_clear",
@@ -40,19 +40,21 @@ class SendBuffer:
         self._send = send
         self._cycle = _cycle_of(send)
         self._descriptor = _descriptor_of(self._cycle)
-        self._clear = False  # the transport is known to hold nothing back
+        self._clear = False  # the transport's buffer is empty
         self._drained = drained
-        self._pause: asyncio.TimerHandle | None = None  # a rate allows no more records until it ends
-        self._sending: asyncio.Task[Any] | None = None  # a message the client has no room for
-        self._waiting: deque[Asgi] = deque()  # behind it; short, since nothing large is pushed unless `ready`
+        self._pause: asyncio.TimerHandle | None = None  # a rate limit holds records back until then
+        self._sending: asyncio.Task[Any] | None = None  # a message that waits for the client to read
+        self._waiting: deque[Asgi] = (
+            deque()
+        )  # messages after it; few, since large ones are pushed only if `ready`
         self._waiters: list[asyncio.Future[None]] = []
-        self.gone = False  # the client left: nothing goes out any more
-        self.ready = True  # nothing waits to go out, and the client is there
+        self.gone = False  # the client disconnected: nothing more is sent
+        self.ready = True  # nothing waits to be sent, and the client is connected
         self.sent_bytes = 0
-        self.spoke_at = 0.0  # when something last went out, in the clock's monotonic seconds
+        self.spoke_at = 0.0  # when something was last sent, in monotonic seconds
 
     def push(self, message: Asgi) -> None:
-        """Send it, behind everything pushed before. Call it from a callback of the loop, not from a task."""
+        """Send it after everything pushed before. Call it from a callback of the loop, not from a task."""
         if self.gone:
             return
         if self._sending is not None:
@@ -69,7 +71,7 @@ class SendBuffer:
             self._sending.add_done_callback(self._sent)
 
     def push_chunk(self, body: bytes, chunk: bytes) -> None:
-        """Push a part of a body. `chunk` is the same as HTTP/1.1 frames it, which saves doing that again."""
+        """Push a part of a body. `chunk`: the same part with HTTP/1.1 chunk framing, if already built."""
         cycle = self._cycle
         self.sent_bytes += len(body)
         if cycle is None or not self.ready or cycle.flow.write_paused:
@@ -78,9 +80,9 @@ class SendBuffer:
             self.write(chunk)
 
     def descriptor(self) -> int:
-        """That of the client's socket, if bytes may go there past the transport; else -1.
+        """The descriptor of the client's socket, if bytes may bypass the transport; else -1.
 
-        Good until the loop does something else: then the transport may close it, and it may become another's."""
+        Valid until the loop runs something else: the transport may then close it, and the number may be reused."""
         cycle = self._cycle
         if self._descriptor < 0 or cycle is None or cycle.disconnected or not self.ready:
             return -1
@@ -92,14 +94,14 @@ class SendBuffer:
         return self._descriptor
 
     def write(self, part: bytes) -> None:
-        """Write bytes as HTTP/1.1 carries them, behind everything before. For outlets with a descriptor."""
+        """Write framed HTTP/1.1 bytes after everything pushed before. For buffers with a descriptor."""
         cycle = self._cycle
         if cycle is not None and not cycle.disconnected:
             self._clear = False
             cycle.transport.write(part)
 
     def pause(self, ms: int) -> None:
-        """Take no more records for so long. What else is pushed goes out."""
+        """Hold records back for this long. Other messages are sent."""
         if self.gone or not ms:
             return
         if self._pause is not None:
@@ -115,18 +117,18 @@ class SendBuffer:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to go out, and the client is there."""
+        """Whether nothing waits to be sent, and the client is connected."""
         return self._sending is None and not self.gone
 
     async def until_ready(self) -> None:
-        """Wait until the client has taken everything, or is gone."""
+        """Wait until the client has read everything, or is disconnected."""
         if self._sending is not None and not self.gone:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """The client left, or must: give up what did not go out."""
+        """The client disconnected, or must: discard what was not sent."""
         self.gone = True
         self.ready = False
         self._release()
@@ -161,26 +163,26 @@ class SendBuffer:
 
     def _lose(self, error: BaseException) -> None:
         self.close()
-        if not isinstance(error, OSError):  # which is what servers raise for a client that has left
+        if not isinstance(error, OSError):  # servers raise it for a disconnected client
             _log.warning("a client is cut off", error=repr(error))
 
 
 def chunked(body: bytes) -> bytes:
-    """A part of a body as HTTP/1.1 frames it."""
+    """A part of a body with HTTP/1.1 chunk framing."""
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 def _cycle_of(send: Send) -> RequestResponseCycle | None:
-    """The HTTP/1.1 exchange behind `send`, if that is what it is.
+    """The HTTP/1.1 exchange behind `send`, if it is one.
 
-    A frame for a thousand watchers is written to each transport as it is. Going through ASGI costs as much
-    again as the write, and a copy that every slow reader would hold for itself."""
+    A frame for a thousand watchers is written directly to each transport. ASGI would double the cost, and every slow
+    reader would hold its own copy."""
     owner = getattr(send, "__self__", None)
     return owner if type(owner) is RequestResponseCycle else None
 
 
 def _descriptor_of(cycle: RequestResponseCycle | None) -> int:
-    """-1 where bytes are not sent as they are written: over TLS, and on other loops than the server's."""
+    """-1 if written bytes are not sent unchanged: over TLS, and on loops other than the server's."""
     if cycle is None or type(cycle.transport) is not TCPTransport:
         return -1
     descriptor: int = cycle.transport.get_extra_info("socket").fileno()

@@ -1,4 +1,4 @@
-"""What JSON allows and the contract refuses: fields that occur twice, and very deep values."""
+"""JSON that the contract refuses although it is valid: duplicate fields, and deeply nested values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainstem import limits
 from mainstem.api.routes import structs_in
 from mainstem.doors.http.transport.errors import invalid
 
-JSON_CHECKED_BYTES_MAX = 64 * limits.KIB  # a larger body is not searched for fields that occur twice
+JSON_CHECKED_BYTES_MAX = 64 * limits.KIB  # a larger body is not checked for duplicate fields
 DATA_NESTING_MAX = 128  # levels of arrays and objects in the data of a record
 
 _OPENERS = np.zeros(256, np.int8)
@@ -37,7 +37,7 @@ def check_fields(kind: Any, body: bytes, records: int = 0) -> None:
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The fields, quoted: those that no nested struct has, and those of its records."""
+    """The quoted names of the fields that only the struct itself has, and of the fields of its records."""
     hints = get_type_hints(kind)
     nested = {
         field.encode_name
@@ -59,7 +59,7 @@ def _check_exactly(body: bytes, names: set[str]) -> None:
     try:
         pairs = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
-        return  # the decoder says what is wrong
+        return  # the decoder reports the error
     if not isinstance(pairs, _Pairs):
         return
     for one in (pairs, *_records(pairs)):

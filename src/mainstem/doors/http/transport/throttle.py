@@ -1,8 +1,8 @@
 """Rates on the HTTP door.
 
-A request waits until what its principal and namespace moved before is paid for, up to `HTTP_THROTTLE_WAIT_MS_MAX`; the
-answer names the wait as `throttle_wait_ms`. What would wait longer gets 429 with the time in Retry-After, and has no
-effect. Event streams and sockets get their next records when the ones before are paid for.
+A request over the rate of its principal or namespace is delayed, up to `HTTP_THROTTLE_WAIT_MS_MAX`; the response shows
+the delay as `throttle_wait_ms`. A request that would wait longer gets 429 with the time in Retry-After, and has no
+effect. Event streams and sockets get their next records when the rate allows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEFAULT_NAMESPACE = "default"
 
 
 async def write_allowed(request: HttpRequest, topic: str, size: int, records: int) -> None:
-    """Count a write, and wait for its turn. Raises Refusal 429."""
+    """Count a write, and delay it if it is over the rate. Raises Refusal 429."""
     rates = request.broker.rates
     if not rates.stored.active:
         return
@@ -26,12 +26,12 @@ async def write_allowed(request: HttpRequest, topic: str, size: int, records: in
     if limiter is None:
         return
     wait_ms = 0 if request.waited_to_publish else _checked(limiter, "producer_rate")
-    limiter.take(size, records)  # before the wait: requests that come meanwhile wait behind this one
+    limiter.take(size, records)  # before the delay: requests that arrive meanwhile wait behind this one
     await _wait(request, wait_ms)
 
 
 async def publish_allowed(request: HttpRequest, topic: str) -> None:
-    """Wait until an earlier write is paid for: a socket's writes keep their order. Raises Refusal 429."""
+    """Wait until the rate allows an earlier write: a socket's writes keep their order. Raises Refusal 429."""
     limiter = request.broker.rates.producing(request.principal, _namespace(request, topic))
     if limiter is not None:
         request.waited_to_publish = True
@@ -40,7 +40,7 @@ async def publish_allowed(request: HttpRequest, topic: str) -> None:
 
 
 async def read_allowed(request: HttpRequest, topic: str) -> RateLimiter | None:
-    """Wait until earlier reads are paid for. Returns what counts this one; None: nothing does. Raises Refusal 429."""
+    """Delay a read that is over the rate. Returns the limiter that counts it; None: no limit. Raises Refusal 429."""
     limiter = reading(request, topic)
     if limiter is not None:
         await _wait(request, _checked(limiter, "consumer_rate"))
@@ -48,7 +48,7 @@ async def read_allowed(request: HttpRequest, topic: str) -> RateLimiter | None:
 
 
 def reading(request: HttpRequest, topic: str) -> RateLimiter | None:
-    """What limits the reads of a client from a topic; None: nothing does."""
+    """The limiter of a client's reads from a topic; None: no limit."""
     rates = request.broker.rates
     if not rates.stored.active:
         return None

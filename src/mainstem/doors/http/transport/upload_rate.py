@@ -6,7 +6,7 @@ from mainstem import limits
 
 
 class UploadRate:
-    """Some bytes in every stretch of time: one now and then would hold a place for as long as the client likes."""
+    """A minimum of bytes in every interval: otherwise single bytes could hold a connection open for ever."""
 
     __slots__ = ("_bytes", "_since")
 
@@ -15,7 +15,7 @@ class UploadRate:
         self._bytes = 0
 
     def begin(self, now: float) -> None:
-        """Count from here on."""
+        """Start counting."""
         self._since = now
         self._bytes = 0
 
@@ -23,7 +23,7 @@ class UploadRate:
         self._bytes += size
 
     def too_slow(self, now: float) -> bool:
-        """To be asked once in a while."""
+        """Whether the client makes progress. Call it periodically."""
         if now - self._since <= limits.HTTP_STALL_S:
             return False
         slow = self._bytes < limits.HTTP_STALL_BYTES_MIN

@@ -72,9 +72,7 @@ async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> 
         await call.context.broker.barrier()
     flexible = call.version >= _FLEXIBLE_FROM
     form = _ConfigFormat(call.version, request.include_synonyms, request.include_documentation)
-    resources = dict.fromkeys(
-        request.resources
-    )  # duplicates get one response, which bounds the memory
+    resources = dict.fromkeys(request.resources)  # duplicates get one response, which bounds the memory
     out = [_NO_THROTTLE, write_count(len(resources), flexible)]
     failed = False
     for number, sent_resource in enumerate(resources, 1):

@@ -60,7 +60,9 @@ async def _topics(context: KafkaContext, request: DescribeLogDirsRequest) -> tup
             continue
         partitions = range(len(topic.streams))
         some = partitions if wanted is None else sorted(wanted[topic.name].intersection(partitions))
-        if some and context.broker.streams.get(topic.name) is topic:  # otherwise it was deleted or recreated meanwhile
+        if (
+            some and context.broker.streams.get(topic.name) is topic
+        ):  # otherwise it was deleted or recreated meanwhile
             topics.append(_sizes(context, topic, some))
         if len(topics) % limits.KAFKA_CHANGES_AT_ONCE == 0:
             await asyncio.sleep(0)  # there may be many thousands

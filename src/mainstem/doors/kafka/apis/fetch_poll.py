@@ -79,8 +79,8 @@ class FetchLimits(NamedTuple):
 
 
 class FetchPoll:
-    """Responds to one Fetch. If no records came, it keeps watching: an idle client repeats its request, which then needs
-    no parsing and no lookups."""
+    """Responds to one Fetch. If no records came, it keeps watching: an idle client repeats its request, which then
+    needs no parsing and no lookups."""
 
     def __init__(
         self,

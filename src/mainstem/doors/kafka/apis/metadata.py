@@ -329,7 +329,7 @@ def _write_topic(
 def _partitions(context: KafkaContext, version: int, topic: Topic, first: int) -> list[bytes]:
     """Some partitions, from `first` on.
 
-    The storage replicates the log, not the brokers: the replicas listed are the brokers that clients should read from."""
+    The storage replicates the log, not the brokers: replicas are the brokers that clients should read from."""
     rests: dict[tuple[int, ...], bytes] = {}
     found = []
     last = first + KAFKA_METADATA_PARTITIONS_PER_TURN

@@ -1,4 +1,4 @@
-"""ShareAcknowledge: a share consumer acknowledges, releases or rejects records; durable before the response (KIP-932)."""
+"""ShareAcknowledge: a share consumer accepts, releases or rejects records; durable before the response (KIP-932)."""
 
 from __future__ import annotations
 

@@ -62,9 +62,7 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     elif ID_SEPARATOR.encode() in sent:
         namespaces.check_ids(request)
     try:
-        session = _session(
-            call, request
-        )  # now, not later: the session ends with the connection
+        session = _session(call, request)  # now, not later: the session ends with the connection
     except (ItemRefused, MainstemError) as error:
         refused = _refused(outcome_of(error))
         if call.view is not None:

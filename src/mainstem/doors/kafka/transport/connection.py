@@ -25,7 +25,9 @@ from mainstem.doors.open_connections import OpenConnections
 from mainstem.errors import MalformedRequest
 
 KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * limits.KIB  # an incomplete request of this size counts as received …
-KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB  # … and one of this size is read once there is room for all of it
+KAFKA_RESERVED_FRAME_BYTES_MIN = (
+    64 * limits.KIB
+)  # … and one of this size is read once there is room for all of it
 KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is dropped after this …
 KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for room
 KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * limits.KIB  # the average rate of a request that takes longer
@@ -38,9 +40,7 @@ _log = events.named("kafka")
 _LENGTH_BYTES = 4
 _SWEEPS_PER_IDLE_TIME = 4
 _STALL_SWEEP_S = 1.0
-_JOINED_BYTES_MAX = (
-    16 * limits.KIB
-)  # smaller parts of a response are joined: cheaper than one iovec each
+_JOINED_BYTES_MAX = 16 * limits.KIB  # smaller parts of a response are joined: cheaper than one iovec each
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 
 def produce_code_of(error: BaseException, *, abortable: bool = False) -> ErrorCode:
-    """The same for Produce. Clients take KAFKA_STORAGE_ERROR for "not written" and send the records again, whatever their
+    """The same for Produce. Clients take KAFKA_STORAGE_ERROR for "not written" and send the records again, beyond their
     retry limit; REQUEST_TIMED_OUT says that they may have been written.
 
     `abortable`: they belong to a transaction, and the client knows TRANSACTION_ABORTABLE."""

@@ -39,9 +39,7 @@ class ReceiveBuffer:
         self._block = memoryview(b"")
         self._at = 0
         self._blocks: deque[_Block] = deque()  # oldest first; the last one is being filled
-        self._unfinished = (
-            0  # incomplete requests: a client that stops sending holds a block
-        )
+        self._unfinished = 0  # incomplete requests: a client that stops sending holds a block
 
     def room(self, expected: int) -> memoryview:
         """Where to receive next: there is room for a request of this size, unless it is a large one."""
@@ -56,7 +54,7 @@ class ReceiveBuffer:
         self._at += size
 
     def keep(self, size: int) -> bool:
-        """Reserve the next bytes for the rest of a request. False: too many requests are incomplete; receive it elsewhere."""
+        """Reserve the next bytes for the rest of a request. False: too many are incomplete; receive it elsewhere."""
         if self._unfinished >= limits.KAFKA_LANDING_FRAMES_MAX:
             return False
         self._unfinished += 1
