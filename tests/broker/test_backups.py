@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -20,6 +21,7 @@ from mainstem.log.objects.tiering import HotRetention, check_owned, missing_note
 from mainstem.ports.clock import SystemClock, SystemRandom
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
+from mainstem.ports.objectstore.port import StoredObject
 from mainstem.testing.server import ServerProcess
 from tests.support.history import scan
 from tests.support.waiting import until
@@ -224,6 +226,34 @@ async def test_a_backup_includes_the_object_store_and_restores_without_it(tmp_pa
     await again.close()
     with pytest.raises(DirectoryUnusable, match="has files of this log already"):
         await restore(store, tmp_path / "third", objects=elsewhere)
+
+
+async def test_a_backup_has_the_files_of_its_position_although_the_log_moves_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold files that are repacked after the log's files were linked are still cold in the backup."""
+    broker, written = await _in_every_tier(tmp_path / "data", tmp_path / "bucket")
+    cold_before = _cold(broker)
+    listing = LocalObjectStore.list
+    moves = iter([True])
+
+    async def list_later(store: LocalObjectStore, prefix: str = "") -> AsyncIterator[StoredObject]:
+        if next(moves, False):
+            assert broker.log.repacker is not None
+            assert broker.log.tiering is not None
+            assert await broker.log.repacker.step()
+            while any(broker.log.ledger.tiers.stored(number) for number in cold_before):
+                await broker.append_values(
+                    "t", [bytes(1000)]
+                )  # files leave the store only behind checkpoints
+                await broker.log.tiering.round()
+        async for found in listing(store, prefix):
+            yield found
+
+    monkeypatch.setattr(LocalObjectStore, "list", list_later)
+    await broker.backups.run(str(tmp_path / "backup"))
+    await broker.close()
+    assert await _restored(tmp_path / "backup", tmp_path / "plain") == (written, len(written))
 
 
 async def test_a_second_backup_of_a_tiered_log_reads_the_store_only_for_what_is_new(tmp_path: Path) -> None:

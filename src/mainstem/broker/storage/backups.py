@@ -81,17 +81,28 @@ class Backups:
     async def _contents(self, links: Path) -> tuple[int, list[BackupContent]]:
         log, ledger = LogId(self._log.identity), self._log.ledger
         position, linked = await self._log.link_files(links)
+        # The ledger is at `position` until the next await: the backup needs the files that it names now.
         files = [LocalFile(PurePosixPath(path), length) for path, length in linked]
-        # Files are written before the log refers to them: linking them after the log's files misses none.
-        files += await asyncio.to_thread(_link_objects, self._directory, links)
         contents = file_contents(links, files, log, ledger.tiers)
+        needed = _NeededFiles(ledger, files)
+        # Files are written before the log refers to them: linking them after the log's files misses none.
+        objects = await asyncio.to_thread(_link_objects, self._directory, links)
+        contents += file_contents(links, objects, log, ledger.tiers)
         if self._log.tiering is not None and self._log.objects is not None:
-            contents += await _stored_elsewhere(self._log.objects, log, ledger, files)
+            contents += await _stored_elsewhere(self._log.objects, log, needed, [*files, *objects])
         return position, contents
 
 
+class _NeededFiles:
+    """Files beside those of the log on disk that the present state of a ledger needs."""
+
+    def __init__(self, ledger: Ledger, files: Sequence[LocalFile]) -> None:
+        self.referenced = _referenced_files(ledger)
+        self.cold = _cold(ledger, files)
+
+
 async def _stored_elsewhere(
-    store: ObjectStore, log: LogId, ledger: Ledger, here: Sequence[LocalFile]
+    store: ObjectStore, log: LogId, needed: _NeededFiles, here: Sequence[LocalFile]
 ) -> list[BackupContent]:
     """The files that are only in the object store. Raises ObjectMissing if it lacks one that the log needs."""
     paths = {file.path for file in here}
@@ -99,11 +110,11 @@ async def _stored_elsewhere(
     found = await stored_contents(store, f"{FOLDER}/", may_go=True)
     for prefix in (REPACKED, PARTS, BLOBS):
         found += await stored_contents(store, prefix)
-    if lost := _referenced_files(ledger) - {content.path for content in found} - paths:
+    if lost := needed.referenced - {content.path for content in found} - paths:
         raise ObjectMissing(
             f"the object store has lost {min(lost)} ({len(lost)} in total), so the backup would be incomplete"
         )
-    found += cold_contents(store, log, _cold(ledger, here))
+    found += cold_contents(store, log, needed.cold)
     return [content for content in found if content.path not in paths]
 
 
@@ -155,9 +166,10 @@ async def back_up_directory(directory: Path, to: str, *, objects: str, showing: 
             raise DirectoryUnusable(f"no log at {directory}: set --data-dir to its directory")
         files, ledger = await asyncio.to_thread(files_of, directory), await _state(directory)
         contents = file_contents(directory, files, log, ledger.tiers)
+        needed = _NeededFiles(ledger, files)
         if objects:
-            contents += await _stored_elsewhere(open_store(objects), log, ledger, files)
-        elif _cold(ledger, files) or _referenced_files(ledger) - {file.path for file in files}:
+            contents += await _stored_elsewhere(open_store(objects), log, needed, files)
+        elif needed.cold or needed.referenced - {file.path for file in files}:
             raise DirectoryUnusable(
                 "older files of the log are only in an object store: name it with --objects"
             )
