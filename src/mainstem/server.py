@@ -242,7 +242,8 @@ def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
         advertise=config.pulsar_advertise,
         connections_max=config.pulsar_connections,
         auto_create=config.pulsar_auto_create,
-        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key),
+        deduplication=config.pulsar_deduplication,
+        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key, config.pulsar_tls_ca),
         insecure=config.insecure_pulsar,
         budget=budget,
     )

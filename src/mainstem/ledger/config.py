@@ -52,6 +52,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     segment_ms: int = 604_800_000  # … or when the first of them is this old
     key_schema_validation: SchemaValidation = "none"  # what an append checks of keys, by the schema registry
     value_schema_validation: SchemaValidation = "none"  # and of values
+    deduplication: bool = False  # messages of Pulsar producers are stored once, by their sequence numbers
     validates: bool = (
         False  # derived: appends decode every record, for one of these or because compaction needs keys
     )

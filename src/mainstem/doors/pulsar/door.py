@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
+from mainstem.doors.pulsar.topic_watchers import TopicWatchers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
 from mainstem.errors import InvalidConfig, Unavailable
 
@@ -33,16 +35,19 @@ _log = events.named("pulsar")
 _BACKLOG = 1024
 
 
-def pulsar_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """TLS as configured by the flags. Raises InvalidConfig."""
+def pulsar_tls(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
+    """TLS as configured by the flags; with a CA, clients may authenticate by certificate. Raises InvalidConfig."""
     if cert is None:
-        if key is not None:
-            raise InvalidConfig("--pulsar-tls-key needs --pulsar-tls-cert")
+        if key is not None or ca is not None:
+            raise InvalidConfig("--pulsar-tls-key and --pulsar-tls-ca need --pulsar-tls-cert")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(cert, key)
+        if ca is not None:
+            context.load_verify_locations(ca)
+            context.verify_mode = ssl.CERT_OPTIONAL  # other clients have tokens
     except (OSError, ssl.SSLError) as wrong:
         raise InvalidConfig(f"the TLS files of the Pulsar door cannot be used: {wrong}") from None
     return context
@@ -97,13 +102,16 @@ class PulsarContext:
     producers: PulsarProducers
     connections: PulsarConnections
     metrics: PulsarMetrics
+    watchers: TopicWatchers
     budget: Budget
     view: NamespaceView | None
     insecure: bool
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
-    def caller(self, host: str) -> PulsarCaller:
-        return PulsarCaller(self.broker, host, insecure=self.insecure, view=self.view)
+    def caller(self, host: str, certificate: Mapping[str, Any] | None) -> PulsarCaller:
+        return PulsarCaller(
+            self.broker, host, insecure=self.insecure, view=self.view, certificate=certificate
+        )
 
     def entries(self, stream: int) -> MessageEntryReader:
         return MessageEntryReader(self.broker.streams, stream)
@@ -121,6 +129,7 @@ class PulsarDoor:
         advertise: Address | None = None,
         connections_max: int = limits.PULSAR_CONNECTIONS_MAX,
         auto_create: bool = True,
+        deduplication: bool = False,
         tls: ssl.SSLContext | None = None,
         insecure: bool = False,
         budget: Budget | None = None,
@@ -128,6 +137,7 @@ class PulsarDoor:
         self._broker = broker
         self._advertise = advertise
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._tls = tls
         self._insecure = insecure
         self._budget = budget or Budget()
@@ -156,7 +166,11 @@ class PulsarDoor:
         own = Address.parse(address.advertise) if address.advertise else None
         self.advertised = own or self._advertise or bound
         self.lookup = Lookup(
-            self._broker, self.advertised, tls=self._tls is not None, auto_create=self._auto_create
+            self._broker,
+            self.advertised,
+            tls=self._tls is not None,
+            auto_create=self._auto_create,
+            deduplication=self._deduplication,
         )
         self._context = PulsarContext(
             broker=self._broker,
@@ -164,6 +178,7 @@ class PulsarDoor:
             producers=self.producers,
             connections=self._connections,
             metrics=self.metrics,
+            watchers=TopicWatchers(),
             budget=self._budget,
             view=view_of(address.namespace) if address.namespace else None,
             insecure=self._insecure,
