@@ -319,7 +319,9 @@ class Log:
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
-        for extents in recovered.unsealed if not self.shared else ():  # else whoever maintains the log does
+        for extents in (
+            recovered.unsealed if not self.shared else ()
+        ):  # else the broker that maintains the log does
             self._finished.seal(extents)
         for stream, start, end in recovered.damaged:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log

@@ -166,7 +166,7 @@ def _holds(owned: Partitions | None, partitions: Partitions) -> bool:
 def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
     """Raises InvalidInput, UnsupportedAssignor."""
     if beat.epoch < LEFT_FOR_NOW:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
+        raise InvalidInput(f"{beat.epoch} is not a member epoch")
     if beat.epoch != 0 and not beat.member_id:
         raise InvalidInput("a member of a group says its id")
     if beat.instance_id == "" or beat.rack == "":
@@ -189,7 +189,7 @@ def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
 def check_share_heartbeat(beat: ConsumerHeartbeat) -> None:
     """Raises InvalidInput, TooLarge."""
     if beat.epoch < -1:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
+        raise InvalidInput(f"{beat.epoch} is not a member epoch")
     if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
         raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
     if beat.rack == "":

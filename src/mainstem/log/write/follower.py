@@ -77,9 +77,7 @@ class Follower:
         try:
             await self._reach(position)
         except Unavailable as error:
-            raise OutcomeUnknown(
-                f"this was written, but not what became of it can be told: {error}"
-            ) from error
+            raise OutcomeUnknown(f"the commit was written, but its outcome is unknown: {error}") from error
 
     def take_number(self, broker: int) -> None:
         """Change this broker's number. Call before its first commit."""

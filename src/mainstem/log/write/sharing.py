@@ -130,7 +130,7 @@ class Sharing:
 
     def _fail(self, error: MainstemError) -> None:
         if self.failure is None:
-            _log.error("the log cannot be gone on with", extra={"error": str(error)})
+            _log.error("log failed; broker stopping", extra={"error": str(error)})
             self.failure = error
             self._committer.refuse(error)
             self.failed.set()

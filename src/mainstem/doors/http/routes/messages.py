@@ -48,7 +48,7 @@ def _offset(request: HttpRequest, name: str) -> int | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= _DIGITS_MAX):
-        raise invalid(f"{name}={given[:64]} is no offset")
+        raise invalid(f"{name}={given[:64]} is not an offset")
     return int(given)
 
 
