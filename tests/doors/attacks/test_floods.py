@@ -20,7 +20,7 @@ from tests.support.text import TextClient
 from .attackers import ATTACKS
 from .probes import TOPIC, Observed, observe
 
-_DOORS = ("http", "kafka", "text")
+_DOORS = ("http", "kafka", "text", "pulsar", "s3")
 _SLICE_S, _WHOLE_S = 4.0, 20.0
 _RSS_MAX = 1 << 30
 _P99_MS_MAX = 100.0
@@ -52,7 +52,7 @@ def prepare(server: ServerProcess) -> None:
 
 def run_attack(server: ServerProcess, name: str, seconds: float) -> Observed:
     addresses = json.dumps({door: str(server.address(door)) for door in _DOORS})
-    command = [sys.executable, "-m", "tests.doors.attacks.attackers", name, addresses, str(seconds)]
+    command = [sys.executable, "-m", "tests.doors.attacks.attackers", name, addresses, str(seconds + 30)]
     with observe(server) as quiet:
         time.sleep(min(seconds, _QUIET_S))
     attacker = subprocess.Popen(command, cwd=Path(__file__).parents[3])
@@ -60,6 +60,7 @@ def run_attack(server: ServerProcess, name: str, seconds: float) -> Observed:
         time.sleep(1.0)  # until the attack is under way
         with observe(server) as observed:
             time.sleep(seconds)
+            assert attacker.poll() is None, "the attack ended early"
             observed.quiet_p99_ms = max(quiet.p99_ms.values())
     finally:
         attacker.kill()

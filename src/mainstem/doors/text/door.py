@@ -37,7 +37,7 @@ class TextDoor:
         self._segment_entries = segment_entries
         self._stall_s = stall_s
         self._insecure = insecure
-        self._connections = TextConnections((budget or Budget()).door(connections_max), idle_s)
+        self._connections = TextConnections(budget or Budget(), connections_max, idle_s)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
