@@ -161,7 +161,6 @@ GROUP_CONSUMER_HEARTBEAT_MS = 1_000  # their heartbeat interval, which dominates
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 # All doors
-TLS_HANDSHAKE_S = 15.0
 
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # of a request's body, compressed and decompressed

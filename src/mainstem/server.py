@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import signal
+import ssl
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +24,17 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
-from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.http.door import HTTP_PROTOCOLS, HttpDoor
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
-from mainstem.doors.pulsar.door import PulsarDoor, pulsar_tls
+from mainstem.doors.pulsar.door import PulsarDoor
 from mainstem.doors.s3.door import S3Door
 from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.doors.text.door import TextDoor
+from mainstem.doors.tls import tls_context
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.driver.child import LakeChild, reachable
 
@@ -192,7 +194,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             broker,
             budget=budget,
             origins=OriginPolicy.of(config),
-            tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+            tls=_http_tls(config),
             insecure=config.insecure_s3,
         )
         doors.append(("s3", s3, config.s3))
@@ -242,10 +244,14 @@ def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
         advertise=config.pulsar_advertise,
         connections_max=config.pulsar_connections,
         auto_create=config.pulsar_auto_create,
-        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key),
+        tls=tls_context(config.pulsar_tls_cert, config.pulsar_tls_key, None, flags="--pulsar-tls"),
         insecure=config.insecure_pulsar,
         budget=budget,
     )
+
+
+def _http_tls(config: Config) -> ssl.SSLContext | None:
+    return tls_context(config.tls_cert, config.tls_key, config.tls_ca, protocols=HTTP_PROTOCOLS)
 
 
 def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
@@ -263,7 +269,7 @@ def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
         origins=OriginPolicy.of(config),
         path_roots=tuple(Path(root).resolve() for root in config.path_roots.split(",") if root.strip()),
         probe_auth=config.probe_auth,
-        tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+        tls=_http_tls(config),
         budget=budget,
     )
 

@@ -520,10 +520,20 @@ def s3_unread(addresses: Addresses, seconds: float) -> None:
 @attack
 def silent(addresses: Addresses, seconds: float) -> None:
     """Connections to every door that say nothing, more than the server has descriptors for."""
+    _hold_silent(addresses, ("http", "kafka", "text", "pulsar", "s3"), seconds)
+
+
+@attack
+def silent_handshakes(addresses: Addresses, seconds: float) -> None:
+    """The same to a door with TLS, whose clients do not begin their handshakes."""
+    _hold_silent(addresses, ("pulsar",), seconds)
+
+
+def _hold_silent(addresses: Addresses, doors: tuple[str, ...], seconds: float) -> None:
     held = []
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        for door in ("http", "kafka", "text", "pulsar", "s3"):
+        for door in doors:
             if len(held) < 2000:
                 with contextlib.suppress(OSError):
                     held.append(connect(addresses[door]))

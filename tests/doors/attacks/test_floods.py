@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -12,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mainstem.doors.pulsar.wire import simple_frame
 from mainstem.records.building import build_batch
 from mainstem.testing import server as servers
 from mainstem.testing.server import ServerHandle, ServerProcess
+from tests.support.certificates import make_self_signed
 from tests.support.text import TextClient
 
 from .attackers import ATTACKS
@@ -91,7 +95,6 @@ def _plant_bomb(server: ServerProcess) -> None:
 
 
 def _produce(server: ServerProcess, topic: str, batch: bytes) -> None:
-    import socket
     import struct
 
     from tests.doors.kafka import requests
@@ -108,7 +111,7 @@ def _produce(server: ServerProcess, topic: str, batch: bytes) -> None:
         receive(connection, length)
 
 
-_OTHERS = ("silent", "metadata")
+_OTHERS = ("silent", "silent_handshakes", "metadata")
 
 
 @pytest.mark.slow
@@ -147,6 +150,25 @@ def test_silent_connections_use_up_no_descriptors(
         check(run_attack(server, "silent", _WHOLE_S if chaos else 2 * _SLICE_S), chaos)
         _fill(server, 32)  # which takes new files
         assert httpx.get(f"http://{server.address('http')}/v0/ready").status_code == 200
+
+
+@pytest.mark.slow
+def test_unfinished_handshakes_use_up_no_descriptors(
+    started: None, few_descriptors: None, tmp_path: Path, chaos: bool
+) -> None:
+    made = make_self_signed(tmp_path)
+    tls = ("--pulsar-tls-cert", str(made / "cert.pem"), "--pulsar-tls-key", str(made / "key.pem"))
+    with ServerProcess(tmp_path / "data", *tls) as server:
+        prepare(server)
+        check(run_attack(server, "silent_handshakes", _WHOLE_S if chaos else _SLICE_S), chaos)
+        address = server.address("pulsar")
+        trust = ssl.create_default_context(cafile=str(made / "cert.pem"))
+        with (
+            socket.create_connection((address.host, address.port), 60) as connection,
+            trust.wrap_socket(connection, server_hostname=address.host) as secured,
+        ):
+            secured.sendall(simple_frame("connect", client_version="test", protocol_version=21))
+            assert b"Mainstem" in secured.recv(1024)
 
 
 @pytest.mark.slow

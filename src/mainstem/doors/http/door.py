@@ -23,9 +23,12 @@ from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
 from mainstem.doors.http.transport.origins import OriginPolicy
-from mainstem.errors import CannotListen, InvalidConfig
+from mainstem.doors.tls import accepting
+from mainstem.errors import CannotListen
 
 WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
+
+HTTP_PROTOCOLS = ("h2", "http/1.1")  # over TLS, the preferred one first
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
@@ -97,12 +100,10 @@ class HttpDoor:
         loop = asyncio.get_running_loop()
         self._protocol = partial(self._connected, config, app)
         self._server = await loop.create_server(
-            self._protocol,
+            accepting(self._protocol, self._tls, self.context.budget),
             address.host,
             address.port,
             backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()
@@ -166,22 +167,3 @@ class HttpDoor:
             for connection in list(self._state.connections):
                 if isinstance(connection, HttpConnection | Http2Connection):
                     connection.check(now)
-
-
-def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
-    """TLS as configured by the flags; with a CA, clients must present a certificate. Raises InvalidConfig."""
-    if cert is None:
-        if key is not None or ca is not None:
-            raise InvalidConfig("--tls-key and --tls-ca need --tls-cert beside them")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    try:
-        context.load_cert_chain(cert, key)
-        if ca is not None:
-            context.load_verify_locations(ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as wrong:
-        raise InvalidConfig(f"the TLS files cannot be used: {wrong}") from None
-    return context
