@@ -162,9 +162,9 @@ class Turns:
 
     async def wait(self) -> None:
         """For a task that serves such a client: until its next step."""
-        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.later(lambda: reached.done() or reached.set_result(None))
-        await reached
+        reached = asyncio.Event()
+        self.later(reached.set)
+        await reached.wait()
 
     def _run(self) -> None:
         """Pause between turns, in which the threads that write the log can run."""
