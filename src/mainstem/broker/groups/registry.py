@@ -31,6 +31,7 @@ class GroupRegistry:
         self._coordinates = coordinates
         self._groups: dict[str, Group] = {}
         self._keepers: dict[str, GroupPersistence] = {}  # of groups with broker-side assignment
+        self._epoch = log.epoch  # under which the groups here are coordinated
         self._open = False
 
     def __iter__(self) -> Iterator[Group]:
@@ -38,6 +39,8 @@ class GroupRegistry:
 
     def get(self, name: str) -> Group | None:
         """A group that has members, or had some recently. Before `open` there are none."""
+        if self._log.epoch != self._epoch:
+            self._drop_unrecorded()
         keeper = self._keepers.get(name)
         if keeper is not None and keeper.writing is not None:
             return keeper.group
@@ -93,6 +96,8 @@ class GroupRegistry:
 
     def take_over(self) -> None:
         """Load every group that this broker coordinates, so that missing members expire; drop the others."""
+        if self._log.epoch != self._epoch:
+            self._drop_unrecorded()
         for name in [name for name in self._groups if not self._coordinates(name)]:
             self.drop(name)
         for name in self._log.ledger.consumer_groups.names():
@@ -100,6 +105,14 @@ class GroupRegistry:
                 self.get(name)
             except GroupFull:
                 return  # the others are loaded on request
+
+    def _drop_unrecorded(self) -> None:
+        """The others expired this broker, and coordinated its groups meanwhile. What it remembers of a group whose
+        members are in memory is out of date: a new generation would wait for members that are no more until their
+        sessions expire."""
+        self._epoch = self._log.epoch
+        for name in [one.name for one in self._groups.values() if not isinstance(one, ConsumerGroup)]:
+            self.drop(name)
 
     async def close(self, error: MainstemError) -> None:
         """Fail all waiting requests. All decisions are in the ledger then."""

@@ -44,6 +44,11 @@ class Follower:
         self._barrier: asyncio.Task[None] | None = None
         self._next_barrier: asyncio.Task[None] | None = None
 
+    @property
+    def inline_bytes(self) -> int:
+        """A payload up to this size needs no upload."""
+        return self._port.inline_bytes
+
     async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
         """Upload a commit's large payloads ahead of its turn."""
         return await self._port.prepare(encoded, slices)
