@@ -75,6 +75,7 @@ class S3Door:
             address.host,
             address.port,
             backlog=_BACKLOG,
+            reuse_port=address.reuse_port,
             ssl=self._tls,
             ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
         )
