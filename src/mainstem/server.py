@@ -38,6 +38,8 @@ from mainstem.doors.tls import tls_context
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.driver.child import LakeChild, reachable
 
+WORKER_HTTP = "worker_http"  # in the ports of a worker: where only this one serves HTTP
+
 _log = events.named("server")
 
 # Requests create many short-lived objects and hardly any cycles: with Python's default threshold of 700 objects,
@@ -67,7 +69,9 @@ class Door(Protocol):
 
 
 def run(config: Config) -> None:
-    """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start."""
+    """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start.
+
+    With several workers this is one of them, and the settings are its own (supervisor.py)."""
     import uvloop
 
     heap.keep_freed_memory()
@@ -113,13 +117,16 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             try:
                 bound = await _start(name, door, address)
             except CannotListen as error:
-                if (name, address) not in OPTIONAL_DOORS:
+                if (name, replace(address, reuse_port=False)) not in OPTIONAL_DOORS:
                     raise
                 _log.warning("door not opened", door=name, message=str(error))
                 continue
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
+            if isinstance(door, HttpDoor) and address.reuse_port:
+                # Clients that need this worker, the coordinator of their group, do not find it at the shared port.
+                ports[WORKER_HTTP] = advertised[name] = str(await door.listen_apart(address.host))
         _report_access(broker, started)
         await broker.cluster.join(advertised)
         if config.ports_file is not None:
@@ -127,7 +134,12 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
         gc.collect()
         gc.freeze()  # what is loaded by now stays: full collections need not traverse it, 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
-        _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
+        _log.info(
+            "ready" if config.workers == 1 else "worker ready",
+            pid=os.getpid(),
+            **ports,
+            **console(config, ports),
+        )
         lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -145,7 +157,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
         _delete_ports_file(config.ports_file)
 
 
-def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
+def console(config: Config, ports: dict[str, str]) -> dict[str, str]:
     """The URL of the console, as a link that terminals recognise."""
     if "http" not in ports:
         return {}
@@ -285,7 +297,9 @@ async def _lake(config: Config, http: Door | None, ports: dict[str, str], api_ke
         )
         return None
     # With TLS, the certificate need not name an address of this machine: the driver gets a port of its own.
-    address = Address.parse(ports["http"]) if config.tls_cert is None else await http.listen_inside()
+    # The same if other workers share the port: only this one knows the driver's key.
+    alone = config.tls_cert is None and config.workers == 1
+    address = Address.parse(ports["http"]) if alone else await http.listen_inside()
     lake = LakeChild(address, api_key, config.objects or config.store)
     lake.start()
     return lake

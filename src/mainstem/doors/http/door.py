@@ -63,7 +63,7 @@ class HttpDoor:
         self._tls = tls
         self._state = ServerState()
         self._server: asyncio.Server | None = None
-        self._inside: asyncio.Server | None = None
+        self._others: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log client errors
@@ -104,6 +104,7 @@ class HttpDoor:
             address.host,
             address.port,
             backlog=_BACKLOG,
+            reuse_port=address.reuse_port,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()
@@ -111,9 +112,22 @@ class HttpDoor:
 
     async def listen_inside(self) -> Address:
         """Listen without TLS on a loopback port, for this server's own processes. They need credentials, too."""
+        return await self._listen_also("127.0.0.1", None)
+
+    async def listen_apart(self, host: str) -> Address:
+        """Listen also on a free port that no other worker has, for clients that need this one. Raises OSError."""
+        return await self._listen_also(host, self._tls)
+
+    async def _listen_also(self, host: str, tls: ssl.SSLContext | None) -> Address:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._protocol, "127.0.0.1", 0)
-        self._inside = server
+        server = await loop.create_server(
+            self._protocol,
+            host,
+            0,
+            ssl=tls,
+            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if tls is not None else None,
+        )
+        self._others.append(server)
         host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
 
@@ -132,8 +146,8 @@ class HttpDoor:
         if self._server is None:
             return 0
         self._server.close()
-        if self._inside is not None:
-            self._inside.close()
+        for server in self._others:
+            server.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
         self.context.broker.decoding.stop_waiting()

@@ -78,6 +78,7 @@ class S3Door:
             address.host,
             address.port,
             backlog=_BACKLOG,
+            reuse_port=address.reuse_port,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-s3-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()

@@ -44,7 +44,12 @@ class TextDoor:
         """Listen. Returns the address as bound. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+            self._connection,
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            start_serving=False,
+            reuse_port=address.reuse_port,
         )
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)
