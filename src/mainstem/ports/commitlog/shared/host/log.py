@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,6 +294,10 @@ class HostCommitLog:
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self._directory / SUSPECT)
         self._files.fsync_dir(self._directory)
+
+    @property
+    def inline_bytes(self) -> int:
+        return sys.maxsize
 
     async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
         """The checksum of the payload: the less the writer has to do, the more workers it serves."""
