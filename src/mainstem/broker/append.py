@@ -23,6 +23,7 @@ from mainstem.broker.recompression import Recompression
 from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.timestamps import check_times
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
@@ -76,6 +77,8 @@ class Appends:
         """Put checked batches in line: what is appended later comes later in the log.
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
+        if topic.config.limits_times:
+            check_times(request.batches, topic.config, self._clock.now_ms())
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
         if self._stored_as_sent(request.stream, topic.config):
