@@ -51,3 +51,30 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return frozenset(names)
+
+
+def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
+    """The partitions that the leader of a classic group gave to a member; none if it is something else.
+
+    | field | size | meaning |
+    |---|---|---|
+    | version | 2 | ignored: all versions begin with the fields below |
+    | topics | 4 | how many |
+    | name | 2 + n | length and UTF-8 |
+    | partitions | 4 + 4 n | how many, and their numbers |
+    | … | | user data, ignored |
+    """
+    found: dict[str, list[int]] = {}
+    try:
+        _, topics = struct.unpack_from(">hi", assignment)
+        at = 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + length].decode()
+            (count,) = struct.unpack_from(">i", assignment, at + 2 + length)
+            at += 6 + length
+            found[name] = sorted(struct.unpack_from(f">{count}i", assignment, at))
+            at += 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return {}
+    return found
