@@ -13,6 +13,7 @@ import signal
 import ssl
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -140,6 +141,11 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             **ports,
             **console(config, ports),
         )
+        if find_spec("pyspark") is None:
+            _log.info(
+                "lake not installed",
+                message="topics are published as tables after pip install 'mainstem[spark]', by `serve --lake`",
+            )
         lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -238,6 +244,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
         doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:
             http.context.published.append(kafka.metrics.published)
+            http.context.sampled.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
             http.context.groups = lambda: kafka.groups
     if config.pulsar is not None:

@@ -33,9 +33,10 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
 from mainstem.ports.clock import Clock
-from mainstem.records.building import build_batch, build_lone
+from mainstem.records.building import build_batch
 from mainstem.records.decoding import record_sizes_and_times
 from mainstem.records.header import Slice, SliceFacts, check_slice, walk
+from mainstem.records.interpreted import build_lone
 from mainstem.records.rewrite import with_append_time
 
 __all__ = ["AppendRequest", "Appended", "Appends", "Placed", "Waiter", "promise", "record_rows", "sized"]

@@ -17,6 +17,7 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import view_of
 from mainstem.doors.budget import Budget
+from mainstem.doors.http.routes.history import sample_forever
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
@@ -65,6 +66,7 @@ class HttpDoor:
         self._server: asyncio.Server | None = None
         self._others: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log client errors
 
@@ -107,6 +109,7 @@ class HttpDoor:
             reuse_port=address.reuse_port,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
+        self._sampling = loop.create_task(sample_forever(self.context), name="mainstem-http-history")
         host, port, *_ = self._server.sockets[0].getsockname()
         return Address(host, port)
 
@@ -166,8 +169,9 @@ class HttpDoor:
         ]
         for held in open_still:
             held.transport.abort()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for task in (self._sweeping, self._sampling):
+            if task is not None:
+                task.cancel()
         if self._warming is not None:
             await asyncio.wait((self._warming,))  # if it failed, a request that needs the kernels reported it
         return len(left)

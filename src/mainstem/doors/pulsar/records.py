@@ -39,11 +39,11 @@ from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadat
 from mainstem.doors.pulsar.wire import varint
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.columns import check_section
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import Codec, codec_id, compress, decompress
 from mainstem.records.decoding import StoredRecord
 from mainstem.records.header import HEADER_BYTES, seal
+from mainstem.records.interpreted import check_section
 from mainstem.records.pulsar_kernels import unpack_messages
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
