@@ -219,6 +219,14 @@ class Config:
         None
     )
     pulsar_tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
+    pulsar_tls_ca: Annotated[
+        Path | None,
+        _PATH,
+        "Certificate authority: Pulsar clients may authenticate with a certificate from it.",
+    ] = None
+    pulsar_deduplication: Annotated[
+        bool, _FLAG, "Turn on mainstem.pulsar.deduplication for topics that Pulsar clients create."
+    ] = False
     pulsar_auto_create: Annotated[
         bool, _FLAG, "Create topics when Pulsar producers or consumers use names that do not exist."
     ] = True

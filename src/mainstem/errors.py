@@ -41,6 +41,7 @@
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
+    │   ├── TransactionConflict     another transaction acknowledges the same records
     │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
     ├── SubscriptionBusy            consumers of another type, or an exclusive one, are connected
     ├── GroupRefused                the coordinator of a group rejected a call
@@ -386,6 +387,10 @@ class ProducerUnknown(Rejected):
 
 class InvalidTransaction(Rejected):
     """No transaction is open, or it does not include this."""
+
+
+class TransactionConflict(Rejected):
+    """The records are acknowledged, or another open transaction acknowledges them."""
 
 
 class BrokerNumberTaken(Rejected):

@@ -263,7 +263,14 @@ def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
         advertise=config.pulsar_advertise,
         connections_max=config.pulsar_connections,
         auto_create=config.pulsar_auto_create,
-        tls=tls_context(config.pulsar_tls_cert, config.pulsar_tls_key, None, flags="--pulsar-tls"),
+        deduplication=config.pulsar_deduplication,
+        tls=tls_context(
+            config.pulsar_tls_cert,
+            config.pulsar_tls_key,
+            config.pulsar_tls_ca,
+            flags="--pulsar-tls",
+            verify=ssl.CERT_OPTIONAL,  # other clients have tokens
+        ),
         insecure=config.insecure_pulsar,
         budget=budget,
     )

@@ -63,6 +63,9 @@ GOLDEN = {
     "EndTransaction": "9636a273310203c3c3",
     "ExpireTransactions": "93379293a27331020393a273320304c3",
     "ForgetTransactionalIds": "923801",
+    "BeginTransaction": "9439a2733102a27333",
+    "AckInTransaction": "983aa27331020304a273350692920708920809",
+    "PublishSequence": "95ccfa01a273320304",
     "Claim": "9446019294a2733203040594a2733304050603",
     "Ack": "954701a27332920304920405",
     "Nack": "964801a2733292030492040505",
@@ -179,7 +182,7 @@ GOLDEN = {
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000002f41c956f5e61a51ada941e81bf94286c77b540f5f38fe81"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000b175cfd0a0fb525184aa649f770a5a181d75036a665ee58c"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -30,6 +30,7 @@ NAMES = (
     "watch",
     "queues",
     "shares",
+    "pulsar",
     "routers",
     "parts",
     "lake",

@@ -29,6 +29,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
+from mainstem.ledger.publish_sequences import PublishSequence
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
@@ -115,13 +116,15 @@ class Appends:
         *,
         resumes: bool = True,
         rights: ProducerRights | None = None,
+        sequence: tuple[str, int, int] | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
         created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
-        the sender; None: it may write as any producer."""
+        the sender; None: it may write as any producer. `sequence`: the name of a Pulsar producer, and the first and
+        last of its sequence ids here: what it appended before is not appended again, except to a topic in memory."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
@@ -142,8 +145,13 @@ class Appends:
         records, size = b"", len(batches)
         if not self._columns.plain[stream] and config.tracked:
             records, size = sized(batches)
-        self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
+        published = None if sequence is None else PublishSequence(stream, *sequence)
+        self.append(topic, AppendRequest(stream, batches, facts, size, records, published), waiter)
         return facts
+
+    def last_sequence(self, stream: int, name: str) -> int:
+        """The last sequence id of a Pulsar producer; -1 if none is known."""
+        return self._ledger.publish_sequences.last(stream, name)
 
     async def values(
         self,

@@ -27,8 +27,10 @@ def tls_context(
     *,
     flags: str = "--tls",
     protocols: Sequence[str] = (),
+    verify: ssl.VerifyMode = ssl.CERT_REQUIRED,
 ) -> ssl.SSLContext | None:
-    """TLS as configured by the flags; with a CA, clients must present a certificate. Raises InvalidConfig."""
+    """TLS as configured by the flags. With a CA, `verify` says whether clients must present a certificate.
+    Raises InvalidConfig."""
     if cert is None:
         if key is not None or ca is not None:
             raise InvalidConfig(f"{flags}-key and {flags}-ca need {flags}-cert")
@@ -41,7 +43,7 @@ def tls_context(
         context.load_cert_chain(cert, key)
         if ca is not None:
             context.load_verify_locations(ca)
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = verify
     except (OSError, ssl.SSLError) as wrong:
         raise InvalidConfig(
             f"the files of {flags}-cert, {flags}-key and {flags}-ca cannot be used: {wrong}"

@@ -54,6 +54,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     value_schema_validation: SchemaValidation = "none"  # and of values
     timestamp_before_max_ms: int = 2**63 - 1  # how much older than the append a record's time may be
     timestamp_after_max_ms: int = 2**63 - 1  # and how much newer
+    deduplication: bool = False  # messages of Pulsar producers are stored once, by their sequence numbers
     validates: bool = (
         False  # derived: appends decode every record, for one of these or because compaction needs keys
     )

@@ -22,6 +22,7 @@ from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
 from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.producers import Producers
+from mainstem.ledger.publish_sequences import PublishSequences
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
@@ -54,6 +55,7 @@ class Sections:
     idempotency: IdempotencyKeys
     consumer_groups: ConsumerGroups
     cursors: Cursors
+    subscriptions: Subscriptions
     transactions: Transactions
     sinks: Sinks
     brokers: Brokers
@@ -76,8 +78,8 @@ class Sections:
     api_keys: ApiKeys
     schemas: Schemas
     buckets: Buckets
-    subscriptions: Subscriptions
     topic_schemas: TopicSchemas
+    publish_sequences: PublishSequences
 
 
 class Registry:

@@ -78,14 +78,13 @@ class SubscriptionService:
                 stored = await self._create(stream, name, start, properties)
             acked = stored.acked
         else:
+            stored = None
             acked = volatile = AckedRecords(start)
         found = self._running.get((stream, name))
         if found is not None:  # another consumer was faster
             return found
         acks = Acks(self._log, stream, name, volatile)
-        opened = Subscription(
-            name, stream, partition, acked, acks, reader, self._clock.now_ms, durable=durable
-        )
+        opened = Subscription(name, stream, partition, acked, acks, reader, self._clock.now_ms, stored)
         self._running[stream, name] = opened
         self._streams.watch([stream], opened)
         return opened

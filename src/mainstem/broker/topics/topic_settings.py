@@ -320,6 +320,13 @@ _OWN: tuple[TopicSetting, ...] = (
         "ephemeral nothing.",
     ),
     _effective(
+        "mainstem.pulsar.deduplication",
+        "boolean",
+        "deduplication",
+        _boolean,
+        "Store a message once that a Pulsar producer sends again: by the name of the producer and its sequence ids.",
+    ),
+    _effective(
         "mainstem.table",
         "boolean",
         "table",

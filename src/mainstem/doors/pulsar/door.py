@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -21,6 +22,7 @@ from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
+from mainstem.doors.pulsar.topic_watchers import TopicWatchers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
 from mainstem.doors.tls import accepting
 from mainstem.errors import Unavailable
@@ -80,13 +82,16 @@ class PulsarContext:
     producers: PulsarProducers
     connections: PulsarConnections
     metrics: PulsarMetrics
+    watchers: TopicWatchers
     budget: Budget
     view: NamespaceView | None
     insecure: bool
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
-    def caller(self, host: str) -> PulsarCaller:
-        return PulsarCaller(self.broker, host, insecure=self.insecure, view=self.view)
+    def caller(self, host: str, certificate: Mapping[str, Any] | None) -> PulsarCaller:
+        return PulsarCaller(
+            self.broker, host, insecure=self.insecure, view=self.view, certificate=certificate
+        )
 
     def entries(self, stream: int) -> MessageEntryReader:
         return MessageEntryReader(self.broker.streams, stream)
@@ -104,6 +109,7 @@ class PulsarDoor:
         advertise: Address | None = None,
         connections_max: int = limits.PULSAR_CONNECTIONS_MAX,
         auto_create: bool = True,
+        deduplication: bool = False,
         tls: ssl.SSLContext | None = None,
         insecure: bool = False,
         budget: Budget | None = None,
@@ -111,6 +117,7 @@ class PulsarDoor:
         self._broker = broker
         self._advertise = advertise
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._tls = tls
         self._insecure = insecure
         self._budget = budget or Budget()
@@ -136,7 +143,11 @@ class PulsarDoor:
         own = Address.parse(address.advertise) if address.advertise else None
         self.advertised = own or self._advertise or bound
         self.lookup = Lookup(
-            self._broker, self.advertised, tls=self._tls is not None, auto_create=self._auto_create
+            self._broker,
+            self.advertised,
+            tls=self._tls is not None,
+            auto_create=self._auto_create,
+            deduplication=self._deduplication,
         )
         self._context = PulsarContext(
             broker=self._broker,
@@ -144,6 +155,7 @@ class PulsarDoor:
             producers=self.producers,
             connections=self._connections,
             metrics=self.metrics,
+            watchers=TopicWatchers(),
             budget=self._budget,
             view=view_of(address.namespace) if address.namespace else None,
             insecure=self._insecure,

@@ -16,12 +16,20 @@ from mainstem.errors import InvalidName, NamespaceNotFound, TopicNotFound
 
 class Lookup:
     def __init__(
-        self, broker: Broker, here: Address, *, tls: bool, auto_create: bool, listener: str = "pulsar"
+        self,
+        broker: Broker,
+        here: Address,
+        *,
+        tls: bool,
+        auto_create: bool,
+        deduplication: bool = False,
+        listener: str = "pulsar",
     ) -> None:
         self._broker = broker
         self._here = here
         self._tls = tls
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._listener = listener
 
     def find(self, text: str, caller: PulsarCaller) -> tuple[PulsarTopicName, Topic | None]:
@@ -79,6 +87,8 @@ class Lookup:
             changes["max_message_bytes"] = FRAME_BYTES_MAX  # clients expect that 5 MiB pass
         if name.domain == NON_PERSISTENT:
             changes["durability"] = "ephemeral"
+        elif self._deduplication:
+            changes["deduplication"] = True
         config = msgspec.structs.replace(config, **changes) if changes else config
         wanted = partitions or namespaces.default_partitions(name.name)
         topic = await self._broker.create_topic(
