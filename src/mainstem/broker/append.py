@@ -25,7 +25,14 @@ from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
-from mainstem.errors import CapacityReached, InvalidBatch, InvalidInput, TooLarge
+from mainstem.errors import (
+    BacklogFull,
+    CapacityReached,
+    InvalidBatch,
+    InvalidInput,
+    TooLarge,
+    TopicTerminated,
+)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
 from mainstem.ledger.topics import Topic
@@ -71,6 +78,7 @@ class Appends:
         self._recompression = Recompression(streams, log.barrier)
         self._payloads = PayloadChecks(schemas)
         self._append_now = log.direct.append_now
+        self.refused: dict[int, BacklogFull] = {}  # by stream: a backlog that is over its quota
 
     def append(self, topic: Topic, request: AppendRequest, waiter: Waiter) -> None:
         """Put checked batches in line: what is appended later comes later in the log.
@@ -78,6 +86,10 @@ class Appends:
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
+        if topic.config.terminated:
+            raise TopicTerminated(topic.name)
+        if self.refused and request.stream in self.refused:
+            raise self.refused[request.stream]
         if self._stored_as_sent(request.stream, topic.config):
             self._streams.store(request.stream).append(request, waiter)
         else:
@@ -181,6 +193,8 @@ class Appends:
         stream, config = topic.streams[0], topic.config
         if not self._columns.plain[stream] or not self._stored_as_sent(stream, config):
             return None
+        if self.refused and stream in self.refused:
+            raise self.refused[stream]
         now = self._clock.now_ms()
         if len(values) == 1:
             batch, size = build_lone(values[0], now), len(values[0])

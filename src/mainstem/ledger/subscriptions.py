@@ -68,6 +68,14 @@ class RemoveSubscription(Command, frozen=True, tag=243):
     name: str
 
 
+class PutSubscriptionProperties(Command, frozen=True, tag=249):
+    """Replace the properties of a subscription."""
+
+    stream: int
+    name: str
+    properties: Properties
+
+
 class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     """One subscription in a checkpoint."""
 
@@ -162,6 +170,10 @@ class AckedRecords:
             self.mark = mark
         self.digest &= MASK
 
+    def reseed(self, seed: int) -> None:
+        self.seed = seed
+        self.digest = (self._hash(-1, self.mark) + sum(self._hash(*each) for each in self)) & MASK
+
     def _hash(self, first: int, end: int) -> int:
         return mix(self.seed, first & MASK, end, 0)
 
@@ -176,6 +188,11 @@ class StoredSubscription:
         self.name = name
         self.properties = properties
         self.acked = AckedRecords(mark, hash_fields("subscription", stream, name, properties))
+
+    def describe(self, properties: Properties) -> None:
+        """Replace the properties. The acknowledged records stay the same object, which consumers use."""
+        self.properties = properties
+        self.acked.reseed(hash_fields("subscription", self.stream, self.name, properties))
 
 
 class Subscriptions(Section[list[SubscriptionState]]):
@@ -205,12 +222,9 @@ class Subscriptions(Section[list[SubscriptionState]]):
             return InvalidName(
                 f"a subscription has a name of 1 to {limits.NAME_CHARS_MAX} characters, not {len(name)}"
             )
-        if sum(len(word.encode()) for row in command.properties for word in row) > (
-            SUBSCRIPTION_PROPERTIES_BYTES_MAX
-        ):
-            return InvalidInput(
-                f"the properties of a subscription have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
-            )
+        refusal = _bad_properties(command.properties)
+        if refusal is not None:
+            return refusal
         found = self.get(stream, name)
         if found is not None:
             return found
@@ -260,6 +274,16 @@ class Subscriptions(Section[list[SubscriptionState]]):
             return InvalidInput(f"the partition has no offset {command.mark}")
         found.acked.move(command.mark)
         return command.mark
+
+    @applies(PutSubscriptionProperties)
+    def put_properties(self, command: PutSubscriptionProperties, now: Moment) -> MainstemError | None:
+        found = self.get(command.stream, command.name)
+        if found is None:
+            return SubscriptionNotFound(command.name)
+        refusal = _bad_properties(command.properties)
+        if refusal is None:
+            found.describe(command.properties)
+        return refusal
 
     @applies(RemoveSubscription)
     def remove(self, command: RemoveSubscription, now: Moment) -> MainstemError | None:
@@ -316,3 +340,11 @@ class Subscriptions(Section[list[SubscriptionState]]):
             one = self._put(StoredSubscription(row.stream, row.name, row.mark, row.properties))
             for first, last in row.ranges:
                 one.acked.add(first, last)
+
+
+def _bad_properties(properties: Properties) -> InvalidInput | None:
+    if sum(len(word.encode()) for row in properties for word in row) <= SUBSCRIPTION_PROPERTIES_BYTES_MAX:
+        return None
+    return InvalidInput(
+        f"the properties of a subscription have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
+    )
