@@ -580,6 +580,12 @@ export interface NamespaceDescriptionBody {
   topics_max?: number;
   partitions_max?: number;
   bytes_max?: number;
+  keep_backlog?: boolean | null;
+  subscription_ttl_ms?: number | null;
+  backlog_bytes?: number | null;
+  backlog_bytes_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  backlog_ms?: number | null;
+  backlog_ms_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
 }
 
 export interface NamespaceReport {
@@ -593,6 +599,12 @@ export interface NamespaceReport {
   topics_max: number;
   partitions_max: number;
   bytes_max: number;
+  keep_backlog: boolean | null;
+  subscription_ttl_ms: number | null;
+  backlog_bytes: number | null;
+  backlog_bytes_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  backlog_ms: number | null;
+  backlog_ms_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   topics_total: number;
   partitions_total: number;
   bytes_total: number;

@@ -27,6 +27,9 @@
     │   ├── TopicExists, NamespaceExists, TableExists
     │   ├── BucketExists, BucketNotEmpty, PreconditionFailed: of buckets and the objects in them
     │   ├── TopicFull               the topic is at its cap and rejects new records
+    │   │   ├── TopicTerminated     it takes no more records, for good
+    │   │   └── BacklogFull         its subscriptions have too much left to read
+    │   │       └── BacklogHeld     as above, and producers wait instead of failing
     │   ├── TopicNotEmpty, NamespaceNotEmpty: what a caller deletes has contents
     │   ├── TopicIncompatible, TableIncompatible: it exists and cannot change as requested
     │   ├── RouterCycle             copies would return to their source
@@ -272,6 +275,26 @@ class TopicExists(Rejected):
 
 class TopicFull(Rejected):
     """The topic is at its cap and rejects new records."""
+
+
+class TopicTerminated(TopicFull):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is terminated: it takes no more records")
+        self.topic = topic
+
+
+class BacklogFull(TopicFull):
+    """The backlog of a subscription is over its quota, which refuses producers."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"a subscription of topic {topic!r} is over its backlog quota: consume, or raise the quota"
+        )
+        self.topic = topic
+
+
+class BacklogHeld(BacklogFull):
+    """The same, and producers wait instead of failing."""
 
 
 class TopicNotEmpty(Rejected):

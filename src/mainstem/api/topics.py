@@ -13,6 +13,7 @@ from mainstem.api.base import I32, U64, UNTIMED, Performance
 
 TopicType = Literal["log", "queue"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+BacklogPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 Discard = Literal["old", "reject"]
 PartitionCount = Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
 

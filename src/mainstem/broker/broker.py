@@ -41,6 +41,7 @@ from mainstem.broker.storage.backups import Backups
 from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
+from mainstem.broker.subscriptions.backlogs import Backlogs
 from mainstem.broker.subscriptions.service import SubscriptionService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
@@ -159,6 +160,7 @@ class Broker:
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self.subscriptions = SubscriptionService(log, clock, self.streams)
+        self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)
         self._topics = TopicService(
             log,
             clock,
@@ -232,6 +234,7 @@ class Broker:
             task.start()
         if self.cluster.shared:
             self._clock_task.start()
+        self.backlogs.refusing.start()
         self.routers.start()
         self.audit.start()
 
@@ -255,6 +258,7 @@ class Broker:
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
         return (
             self.retention.rounds,
+            self.backlogs.skipping,
             self.transactions.rounds,
             self.sinks.rounds,
             self._lake_rounds,
@@ -269,7 +273,7 @@ class Broker:
         await self.shares.close()
         await self.subscriptions.close()
         await self.routers.close()
-        for task in (*self._periodic_tasks, self._clock_task):
+        for task in (*self._periodic_tasks, self.backlogs.refusing, self._clock_task):
             await task.stop()
         await self.watching.close()
         await self.sql.close()

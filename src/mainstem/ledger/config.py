@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from mainstem.api.topics import Discard, Durability, TopicType
+from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
 
-__all__ = ["Durability", "SchemaValidation", "TopicConfig"]
+__all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig"]
 
 SchemaValidation = Literal["none", "id", "full"]
 
@@ -55,6 +55,16 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     timestamp_before_max_ms: int = 2**63 - 1  # how much older than the append a record's time may be
     timestamp_after_max_ms: int = 2**63 - 1  # and how much newer
     deduplication: bool = False  # messages of Pulsar producers are stored once, by their sequence numbers
+    keep_backlog: bool = False  # retention keeps what a subscription has not acknowledged
+    subscription_ttl_ms: int = (
+        0  # a record older than this counts as acknowledged in every subscription; 0 = off
+    )
+    backlog_bytes: int = 0  # of the slowest subscription of a partition; 0 = no limit
+    backlog_bytes_policy: BacklogPolicy = "producer_request_hold"  # what happens above it
+    backlog_ms: int = 0  # age of the oldest record that a subscription has not acknowledged; 0 = no limit
+    backlog_ms_policy: BacklogPolicy = "producer_request_hold"
+    terminated: bool = False  # takes no more records, for good
+    properties: tuple[tuple[str, str], ...] = ()  # of the topic, as clients set them; sorted
     validates: bool = (
         False  # derived: appends decode every record, for one of these or because compaction needs keys
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mainstem import limits
-from mainstem.api.topics import Discard, Durability, TopicType
+from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
 from mainstem.ledger.config import SchemaValidation, TopicConfig
 from mainstem.values import INT64_MAX, one_of, whole
 
@@ -291,6 +291,35 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
 
 _OWN: tuple[TopicSetting, ...] = (
     _effective(
+        "mainstem.backlog.bytes",
+        "long",
+        "backlog_bytes",
+        whole(0),
+        "Backlog quota: stored bytes of a partition that its slowest subscription may have left; 0: no limit.",
+    ),
+    _effective(
+        "mainstem.backlog.bytes.policy",
+        "string",
+        "backlog_bytes_policy",
+        one_of(*get_args(BacklogPolicy)),
+        "What happens above that quota: producers are refused, as producer_request_hold (Pulsar clients wait) or "
+        "producer_exception (they fail), or consumer_backlog_eviction acknowledges the oldest records.",
+    ),
+    _effective(
+        "mainstem.backlog.ms",
+        "long",
+        "backlog_ms",
+        whole(0),
+        "Backlog quota: age of the oldest record that a subscription may have left; 0: no limit.",
+    ),
+    _effective(
+        "mainstem.backlog.ms.policy",
+        "string",
+        "backlog_ms_policy",
+        one_of(*get_args(BacklogPolicy)),
+        "What happens above that quota.",
+    ),
+    _effective(
         "mainstem.cap.bytes",
         "long",
         "cap_bytes",
@@ -320,11 +349,25 @@ _OWN: tuple[TopicSetting, ...] = (
         "ephemeral nothing.",
     ),
     _effective(
+        "mainstem.keep.backlog",
+        "boolean",
+        "keep_backlog",
+        _boolean,
+        "Retention keeps records that a subscription has not acknowledged.",
+    ),
+    _effective(
         "mainstem.pulsar.deduplication",
         "boolean",
         "deduplication",
         _boolean,
         "Store a message once that a Pulsar producer sends again: by the name of the producer and its sequence ids.",
+    ),
+    _effective(
+        "mainstem.subscription.ttl.ms",
+        "long",
+        "subscription_ttl_ms",
+        whole(0),
+        "Age at which a record counts as acknowledged in every subscription; 0: never.",
     ),
     _effective(
         "mainstem.table",
@@ -375,3 +418,4 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = tuple(
     sorted((*_KAFKA, *_KAFKA_INERT, *_OWN), key=lambda row: row.name)
 )
 BY_NAME = {row.name: row for row in TOPIC_SETTINGS}
+BY_FIELD = {row.field: row for row in TOPIC_SETTINGS if row.field}

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address
@@ -16,7 +17,7 @@ from mainstem.doors.budget import Budget, Seats
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.open_connections import OpenConnections
-from mainstem.doors.pulsar.admin import PulsarAdmin
+from mainstem.doors.pulsar.admin.service import PulsarAdmin
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
@@ -160,6 +161,7 @@ class PulsarDoor:
             view=view_of(address.namespace) if address.namespace else None,
             insecure=self._insecure,
         )
+        self._broker.backlogs.on_refused = self.producers.disconnect
         self._connections.start_sweeping()
         await server.start_serving()
         return bound

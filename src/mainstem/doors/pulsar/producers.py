@@ -242,6 +242,12 @@ class PulsarProducers:
         if not topic.by_name and not topic.waiting and not topic.epoch:
             del self._topics[producer.stream]
 
+    def disconnect(self, stream: int) -> None:
+        """Producers of a stream have to connect again."""
+        for producer in self.of_stream(stream):
+            self._discard(self._topics[stream], producer)
+            producer.client.close_producer(producer)
+
     def close_topic(self, streams: tuple[int, ...]) -> None:
         """The topic is deleted."""
         for stream in streams:

@@ -278,6 +278,15 @@ def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
     return _encoded_batch(entry) if entry.batched else _encoded_single(entry.first)
 
 
+def uncompressed(entry: MessageEntry) -> tuple[Any, bytes]:
+    """The same, with the metadata decoded and the payload as it is without compression."""
+    encoded_metadata, payload = encoded(entry)
+    metadata = MessageMetadata.FromString(encoded_metadata)
+    if metadata.compression and not metadata.encryption_keys:
+        payload = _decompressed(metadata.compression, payload, metadata.uncompressed_size)
+    return metadata, payload
+
+
 def _entry_metadata(record: StoredRecord) -> Any:
     """The metadata of an entry, from the headers of its first record."""
     metadata = MessageMetadata()

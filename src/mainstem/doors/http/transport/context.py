@@ -59,7 +59,9 @@ class Traffic:
 class MountedApi(Protocol):
     """An API of another protocol, which this door serves below paths of its own."""
 
-    async def serve(self, request: HttpRequest, method: str, path: str) -> Response: ...
+    async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
+        """`path` as the client sent it, with its escapes."""
+        ...
 
 
 @dataclass(slots=True)
