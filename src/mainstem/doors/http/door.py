@@ -123,13 +123,7 @@ class HttpDoor:
 
     async def _listen_also(self, host: str, tls: ssl.SSLContext | None) -> Address:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            self._protocol,
-            host,
-            0,
-            ssl=tls,
-            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if tls is not None else None,
-        )
+        server = await loop.create_server(accepting(self._protocol, tls, self.context.budget), host, 0)
         self._others.append(server)
         host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
