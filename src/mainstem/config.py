@@ -121,6 +121,11 @@ class Config:
         _whole(0, 2**31 - 1),
         "Id of this broker, unique in its cluster; none: 1, or assigned by the shared log.",
     ] = None
+    workers: Annotated[
+        int,
+        _whole(1, 64),
+        "Number of processes that serve the log in the data directory; each is a broker with its own Kafka port.",
+    ] = 1
     log: Annotated[
         str,
         _one_of("auto", "file", "bucket", "etcd"),

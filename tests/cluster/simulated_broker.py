@@ -12,6 +12,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpointer import store_state
 from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.commitlog.shared.etcd.inline import ETCD_INLINE_BYTES_MAX
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Node, World
 from tests.support.simulation.world import SeededTokens
@@ -40,6 +41,7 @@ class SimulatedBroker:
         self._history = history
         self._kept_ms = kept_ms  # how long commits covered by a checkpoint are kept; None: the default
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
+        self._inline_bytes = world.random.choice((0, 150, ETCD_INLINE_BYTES_MAX))
         self._written = 0
         self.checkpoints = 0
         self.name = ""
@@ -75,7 +77,11 @@ class SimulatedBroker:
     async def _port(self, *, only_reads: bool = False) -> SharedCommitLog:
         if self._kind == "etcd":
             return await self._world.open_log(
-                self._node, only_reads=only_reads, object_bytes=_OBJECT_BYTES, retention_ms=self._kept_ms or 0
+                self._node,
+                only_reads=only_reads,
+                object_bytes=_OBJECT_BYTES,
+                retention_ms=self._kept_ms or 0,
+                inline_bytes=self._inline_bytes,
             )
         kept = {} if self._kept_ms is None else {"entries_kept_ms": self._kept_ms}
         return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES, **kept)

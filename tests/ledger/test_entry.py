@@ -263,6 +263,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "AddSubscription": 240,
         "MoveSubscription": 242,
         "RemoveSubscription": 243,
+        "PutSubscriptionProperties": 249,
         "RegisterTopicSchema": 246,
         "RemoveTopicSchemas": 247,
         "PublishSequence": 250,

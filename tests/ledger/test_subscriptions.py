@@ -19,6 +19,7 @@ from mainstem.ledger.subscriptions import (
     AckRecords,
     AddSubscription,
     MoveSubscription,
+    PutSubscriptionProperties,
     RemoveSubscription,
 )
 from mainstem.ledger.topic_schemas import RegisterTopicSchema, TopicSchema
@@ -162,3 +163,18 @@ def test_a_moved_subscription_forgets_what_transactions_hold() -> None:
     stored = writer.ledger.subscriptions.get(0, "s")
     assert stored is not None
     assert stored.left(0, 6) == [(0, 6)]
+
+
+def test_new_properties_keep_what_is_acknowledged() -> None:
+    writer, twin = Writer(), Writer()
+    for one in (writer, twin):
+        one.create()
+        one.append(0, 5)
+    writer.do(AddSubscription(0, "s", 0))
+    writer.do(AckRecords(0, "s", 1, ((3, 4),)))
+    writer.do(PutSubscriptionProperties(0, "s", (("k", "v"),)))
+    twin.do(AddSubscription(0, "s", 0, (("k", "v"),)))
+    twin.do(AckRecords(0, "s", 1, ((3, 4),)))
+    assert writer.ledger.subscriptions.digest == twin.ledger.subscriptions.digest
+    assert isinstance(writer.do(PutSubscriptionProperties(0, "other", ())), SubscriptionNotFound)
+    assert isinstance(writer.do(PutSubscriptionProperties(0, "s", (("k", "v" * 20_000),))), InvalidInput)

@@ -72,6 +72,14 @@ class RemoveSubscription(Command, frozen=True, tag=243):
     name: str
 
 
+class PutSubscriptionProperties(Command, frozen=True, tag=249):
+    """Replace the properties of a subscription."""
+
+    stream: int
+    name: str
+    properties: Properties
+
+
 class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     """One subscription in a checkpoint."""
 
@@ -167,6 +175,10 @@ class AckedRecords:
             self.mark = mark
         self.digest &= MASK
 
+    def reseed(self, seed: int) -> None:
+        self.seed = seed
+        self.digest = (self._hash(-1, self.mark) + sum(self._hash(*each) for each in self)) & MASK
+
     def _hash(self, first: int, end: int) -> int:
         return mix(self.seed, first & MASK, end, 0)
 
@@ -201,6 +213,11 @@ class StoredSubscription:
             left = _without(left, ranges)
         return left
 
+    def describe(self, properties: Properties) -> None:
+        """Replace the properties. The acknowledged records stay the same object, which consumers use."""
+        self.properties = properties
+        self.acked.reseed(hash_fields("subscription", self.stream, self.name, properties))
+
 
 class Subscriptions(Section[list[SubscriptionState]]):
     """By stream and name."""
@@ -229,12 +246,9 @@ class Subscriptions(Section[list[SubscriptionState]]):
             return InvalidName(
                 f"a subscription has a name of 1 to {limits.NAME_CHARS_MAX} characters, not {len(name)}"
             )
-        if sum(len(word.encode()) for row in command.properties for word in row) > (
-            SUBSCRIPTION_PROPERTIES_BYTES_MAX
-        ):
-            return InvalidInput(
-                f"the properties of a subscription have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
-            )
+        refusal = _bad_properties(command.properties)
+        if refusal is not None:
+            return refusal
         found = self.get(stream, name)
         if found is not None:
             return found
@@ -320,6 +334,16 @@ class Subscriptions(Section[list[SubscriptionState]]):
         found.acked.move(command.mark)
         found.held.clear()
         return command.mark
+
+    @applies(PutSubscriptionProperties)
+    def put_properties(self, command: PutSubscriptionProperties, now: Moment) -> MainstemError | None:
+        found = self.get(command.stream, command.name)
+        if found is None:
+            return SubscriptionNotFound(command.name)
+        refusal = _bad_properties(command.properties)
+        if refusal is None:
+            found.describe(command.properties)
+        return refusal
 
     @applies(RemoveSubscription)
     def remove(self, command: RemoveSubscription, now: Moment) -> MainstemError | None:
@@ -416,3 +440,11 @@ def _without(left: list[Range], ranges: list[Range]) -> list[Range]:
         if first < end:
             found.append((first, end))
     return found
+
+
+def _bad_properties(properties: Properties) -> InvalidInput | None:
+    if sum(len(word.encode()) for row in properties for word in row) <= SUBSCRIPTION_PROPERTIES_BYTES_MAX:
+        return None
+    return InvalidInput(
+        f"the properties of a subscription have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
+    )

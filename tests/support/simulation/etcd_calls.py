@@ -22,7 +22,8 @@ def connect_to(state: EtcdState, network: Network, life: Life) -> Connect:
 
     def connect(endpoint: str, options: EtcdOptions) -> Connection:
         watches = _Watches(state, network, life)
-        return Connection(_Calls(state, network, life), watches, watches.close)
+        calls = _Calls(state, network, life)
+        return Connection(calls, watches, calls, watches.close)
 
     return connect
 
@@ -49,6 +50,11 @@ class _Calls:
 
     async def Compact(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
         return await self._call("compact", lambda: self._state.compact(request.revision), timeout)
+
+    async def Status(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
+        return await self._call(
+            "status", lambda: rpc.StatusResponse(dbSizeInUse=self._state.bytes_in_use), timeout
+        )
 
     async def _call(self, what: str, act: Callable[[], Any], timeout_s: float) -> Any:
         try:

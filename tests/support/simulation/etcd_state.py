@@ -19,6 +19,7 @@ class EtcdState:
     def __init__(self) -> None:
         self.revision = 1
         self.compacted = 0
+        self.bytes_in_use = 0  # what it claims
         self._pairs: dict[bytes, Any] = {}
         self._sorted: list[bytes] = []
         self._history: list[tuple[int, Any]] = []

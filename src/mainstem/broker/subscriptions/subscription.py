@@ -84,6 +84,8 @@ class Subscription:
         reader: MessageEntryReader,
         now_ms: Callable[[], int],
         stored: StoredSubscription | None,
+        *,
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
         """`stored`: None if it is not durable."""
         self.name = name
@@ -99,6 +101,7 @@ class Subscription:
         self._partition = partition
         self._acks = acks
         self._now_ms = now_ms
+        self._ended = ended  # the topic takes no more records
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._rewinds = True  # read from the mark on
@@ -299,6 +302,13 @@ class Subscription:
                     self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
                     self._later(base, slot, None)
 
+    def skip_to(self, mark: int) -> asyncio.Future[None]:
+        """Acknowledge everything below an offset, also what consumers hold."""
+        for pending in [one for one in self._pending.values() if one.base < mark]:
+            self._settle(pending, [(pending.base, mark)])
+        self._wake.set()
+        return self._acks.add(mark, [])
+
     def _settle(self, pending: _Pending, ranges: list[Range]) -> None:
         if any(first <= pending.base and end >= pending.base + pending.count for first, end in ranges):
             self._drop(pending)
@@ -431,8 +441,16 @@ class Subscription:
                 return None  # moved in the meantime
             self._read_at = reached
             if not entries:
+                if self._ended():
+                    self._tell_end()
                 return None
             self._read.extend(entries)
+
+    def _tell_end(self) -> None:
+        for consumer in self.consumers:
+            if not consumer.at_end:
+                consumer.at_end = True
+                consumer.sink.reached_end()
 
     async def _deliver_in_order(self) -> bool:
         """Returns whether there is more to do now."""

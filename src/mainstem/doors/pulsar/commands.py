@@ -27,7 +27,7 @@ from mainstem.doors.pulsar.topic_watchers import (
     watch_topic_list_close,
 )
 from mainstem.doors.pulsar.wire import simple_frame
-from mainstem.errors import TopicNotFound
+from mainstem.errors import TopicNotFound, TopicTerminated
 
 if TYPE_CHECKING:
     from mainstem.doors.pulsar.connection import PulsarConnection
@@ -125,7 +125,10 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
     name, topic = await context.lookup.open(request.topic, caller)
     caller.check(Operation.WRITE, topic.name)
     _check_served(connection, topic)
-    stream_of(topic, max(name.partition, 0))
+    stream = stream_of(topic, max(name.partition, 0))
+    if topic.config.terminated:
+        raise TopicTerminated(topic.name)
+    await context.broker.backlogs.check(topic, stream)
     producer_name = request.producer_name or context.producers.new_name(context.new_token())
     created = PulsarProducer(
         connection, request.producer_id, producer_name, topic, name.partition, request.epoch

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.budget import holder_of, peer_of
+from mainstem.doors.budget import STEP_S, holder_of, peer_of
 from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.consumers import PulsarConsumer
@@ -37,6 +37,7 @@ PULSAR_WRITE_BUFFER_BYTES = (
 )  # to a client that does not read, before its consumers get nothing more
 PULSAR_UNSTORED_BYTES_MAX = 16 * limits.MIB  # of SENDs of a connection that are not stored yet
 PULSAR_REQUESTS_MAX = 1_000  # of a connection, under way
+PULSAR_STEP_REQUESTS = 16  # served in one step of a client that sends ahead
 PULSAR_PRODUCERS_MAX = 10_000  # of a connection
 PULSAR_CONSUMERS_MAX = 10_000  # of a connection
 PROTOCOL_VERSION = 21
@@ -65,6 +66,8 @@ class PulsarConnection(asyncio.Protocol):
         self._writable = True
         self._paused = False
         self._held = False  # by the rates of the principal
+        self._waits = False  # for its turn, because it sent far ahead
+        self._started = 0  # requests, ever
         self._unstored_bytes = 0
         self._counted = 0  # bytes that the budget counts for this connection
         self._holder = ""
@@ -102,16 +105,27 @@ class PulsarConnection(asyncio.Protocol):
         self._receive()
 
     def _receive(self) -> None:
+        """Serve what was received, up to one step of a client that sends ahead."""
+        loop = asyncio.get_running_loop()
+        ends, most = loop.time() + STEP_S, self._started + PULSAR_STEP_REQUESTS
         try:
             while not self.closed and not self._full:
                 frame = self._frames.next()
                 if frame is None:
                     break
                 self._serve(frame)
+                if len(self._frames) and (self._started >= most or loop.time() >= ends):
+                    self._waits = True
+                    self.context.budget.turns.later(self._continue)
         except InvalidFrame as error:
             self._drop(str(error))
         self._count_received()
         self._pause_or_resume()
+
+    def _continue(self) -> None:
+        self._waits = False
+        if not self.closed:
+            self._receive()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed:
@@ -191,10 +205,12 @@ class PulsarConnection(asyncio.Protocol):
             self._start(name, self._renew(command.auth_response), _NO_REQUEST)
         elif name == "redeliver":
             commands.redeliver(self, command.redeliver)
-        elif name == "ping":
-            self.write(simple_frame("pong"))
-        elif name == "pong":
-            pass
+        elif name in ("ping", "pong"):
+            if not self.context.budget.frame_rate(self._holder).spend(1):
+                self.context.budget.floods_closed += 1
+                self._drop("too many frames without data")
+            elif name == "ping":
+                self.write(simple_frame("pong"))
         else:
             request = getattr(command, name)
             handler = commands.HANDLERS.get(name)
@@ -206,6 +222,7 @@ class PulsarConnection(asyncio.Protocol):
 
     def _start(self, name: str, work: Any, request_id: int) -> None:
         self._requests += 1
+        self._started += 1
         self.context.connections.work(self._answer(name, work, request_id))
 
     async def _answer(self, name: str, work: Any, request_id: int) -> None:
@@ -467,6 +484,7 @@ class PulsarConnection(asyncio.Protocol):
             self._unstored_bytes > PULSAR_UNSTORED_BYTES_MAX
             or self._requests >= PULSAR_REQUESTS_MAX
             or self._held
+            or self._waits
             or (not self._authenticated and self._requests > 0)
             or not self._writable
         )

@@ -15,7 +15,7 @@ from mainstem.broker.transactions.service import ProducerStamp, TransactionServi
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.records import encoded
 from mainstem.doors.pulsar.topic_names import ledger_of, position_of
-from mainstem.doors.pulsar.wire import payload_frame, varint
+from mainstem.doors.pulsar.wire import payload_frame, simple_frame, varint
 from mainstem.errors import InvalidInput
 
 INDIVIDUAL, CUMULATIVE = 0, 1
@@ -100,6 +100,9 @@ class PulsarConsumer:
 
     def active_changed(self, active: bool) -> None:
         self.client.tell_active(self, active)
+
+    def reached_end(self) -> None:
+        self.client.write(simple_frame("reached_end_of_topic", consumer_id=self.id))
 
     def disconnect(self) -> None:
         self.client.close_consumer(self)

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mainstem import events, limits
@@ -18,7 +17,7 @@ from mainstem.doors.budget import Budget, Seats
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.open_connections import OpenConnections
-from mainstem.doors.pulsar.admin import PulsarAdmin
+from mainstem.doors.pulsar.admin.service import PulsarAdmin
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
@@ -26,31 +25,13 @@ from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
 from mainstem.doors.pulsar.topic_watchers import TopicWatchers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
-from mainstem.errors import InvalidConfig, Unavailable
+from mainstem.doors.tls import accepting
+from mainstem.errors import Unavailable
 
 PULSAR_KEEP_ALIVE_S = 30.0  # a silent client gets a PING after this; one that stays silent is cut off
-PULSAR_TLS_SHUTDOWN_S = 2.0
 
 _log = events.named("pulsar")
 _BACKLOG = 1024
-
-
-def pulsar_tls(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
-    """TLS as configured by the flags; with a CA, clients may authenticate by certificate. Raises InvalidConfig."""
-    if cert is None:
-        if key is not None or ca is not None:
-            raise InvalidConfig("--pulsar-tls-key and --pulsar-tls-ca need --pulsar-tls-cert")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key)
-        if ca is not None:
-            context.load_verify_locations(ca)
-            context.verify_mode = ssl.CERT_OPTIONAL  # other clients have tokens
-    except (OSError, ssl.SSLError) as wrong:
-        raise InvalidConfig(f"the TLS files of the Pulsar door cannot be used: {wrong}") from None
-    return context
 
 
 class PulsarConnections(OpenConnections[PulsarConnection]):
@@ -150,15 +131,12 @@ class PulsarDoor:
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError, InvalidName."""
         loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._tls is not None:
-            tls = {
-                "ssl": self._tls,
-                "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
-                "ssl_shutdown_timeout": PULSAR_TLS_SHUTDOWN_S,
-            }
         server = await loop.create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False, **tls
+            accepting(self._connection, self._tls, self._budget),
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            start_serving=False,
         )
         self._server = server
         host, port, *_ = server.sockets[0].getsockname()
@@ -183,6 +161,7 @@ class PulsarDoor:
             view=view_of(address.namespace) if address.namespace else None,
             insecure=self._insecure,
         )
+        self._broker.backlogs.on_refused = self.producers.disconnect
         self._connections.start_sweeping()
         await server.start_serving()
         return bound

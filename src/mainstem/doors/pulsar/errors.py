@@ -16,11 +16,13 @@ class ServerError(IntEnum):
     AUTHORIZATION = 4
     CONSUMER_BUSY = 5
     SERVICE_NOT_READY = 6
+    QUOTA_HELD = 7
     QUOTA_EXCEEDED = 8
     CHECKSUM = 9
     TOPIC_NOT_FOUND = 11
     SUBSCRIPTION_NOT_FOUND = 12
     CONSUMER_NOT_FOUND = 13
+    TOPIC_TERMINATED = 15
     PRODUCER_BUSY = 16
     INVALID_TOPIC_NAME = 17
     INCOMPATIBLE_SCHEMA = 18
@@ -55,6 +57,8 @@ _CODES: tuple[tuple[type[MainstemError], ServerError], ...] = (
     (errors.ProducerUnknown, ServerError.TRANSACTION_NOT_FOUND),
     (errors.InvalidTransaction, ServerError.INVALID_TRANSACTION),
     (errors.ProducerFenced, ServerError.INVALID_TRANSACTION),
+    (errors.TopicTerminated, ServerError.TOPIC_TERMINATED),
+    (errors.BacklogHeld, ServerError.QUOTA_HELD),
     (errors.TopicFull, ServerError.QUOTA_EXCEEDED),
     (errors.CapacityReached, ServerError.QUOTA_EXCEEDED),
     (errors.LimitReached, ServerError.NOT_ALLOWED),

@@ -257,6 +257,12 @@ class PulsarProducers:
         if producer.closed:
             raise PulsarRefusal(ServerError.PRODUCER_FENCED, "another exclusive producer took over the topic")
 
+    def disconnect(self, stream: int) -> None:
+        """Producers of a stream have to connect again."""
+        for producer in self.of_stream(stream):
+            self._discard(self._topics[stream], producer)
+            producer.client.close_producer(producer)
+
     def close_topic(self, streams: tuple[int, ...]) -> None:
         """The topic is deleted."""
         for stream in streams:

@@ -39,11 +39,11 @@ from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadat
 from mainstem.doors.pulsar.wire import varint
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.columns import check_section
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import Codec, codec_id, compress, decompress
 from mainstem.records.decoding import StoredRecord
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
+from mainstem.records.interpreted import check_section
 from mainstem.records.pulsar_kernels import unpack_messages
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
@@ -276,6 +276,15 @@ def _take_properties(metadata: Any) -> Headers:
 def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
     """Metadata and payload of an entry."""
     return _encoded_batch(entry) if entry.batched else _encoded_single(entry.first)
+
+
+def uncompressed(entry: MessageEntry) -> tuple[Any, bytes]:
+    """The same, with the metadata decoded and the payload as it is without compression."""
+    encoded_metadata, payload = encoded(entry)
+    metadata = MessageMetadata.FromString(encoded_metadata)
+    if metadata.compression and not metadata.encryption_keys:
+        payload = _decompressed(metadata.compression, payload, metadata.uncompressed_size)
+    return metadata, payload
 
 
 def _entry_metadata(record: StoredRecord) -> Any:

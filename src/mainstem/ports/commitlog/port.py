@@ -203,6 +203,11 @@ class SharedCommitLog(CommitLog, Protocol):
     that first). A commit comes after all that `follow` and Overtaken gave the caller: after opening, follow up to
     `end` before the first append."""
 
+    @property
+    def inline_bytes(self) -> int:
+        """A payload up to this size needs no upload: `prepare` returns at once. May change at any time."""
+        ...
+
     async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
         """Upload the large parts of a commit. Calls may overlap; `append` takes what this returns.
 

@@ -50,6 +50,7 @@ from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
 from mainstem.ports.commitlog.shared.etcd.records import (
     COMMIT,
     ENTRY_APART,
+    PAYLOAD_IN_ETCD,
     CommitRecord,
     EpochGuard,
     Seal,
@@ -108,6 +109,7 @@ class EtcdCommits:
         guard: EpochGuard | None,
         log: int,
         retry_s: float,
+        inline_bytes: int,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -118,6 +120,8 @@ class EtcdCommits:
         self._guard = guard
         self._log = log
         self._retry_s = retry_s
+        self._inline_bytes = inline_bytes
+        self.crowded = False  # etcd's database is large: it takes no payloads
 
     @property
     def entry_bytes_max(self) -> int:
@@ -125,7 +129,7 @@ class EtcdCommits:
 
     @property
     def payload_bytes_max(self) -> int:
-        return 0  # etcd holds no payload
+        return 0 if self.crowded else self._inline_bytes
 
     @property
     def upload_s_max(self) -> float:
@@ -148,8 +152,9 @@ class EtcdCommits:
         self, place: NextPlace, entry: Buffer, upload: Upload, fairness: Fairness
     ) -> Attempt[CommitRecord]:
         invariant(self._broker is not None and self._guard is not None, "the log was opened for writing")
+        inline = upload.length > 0 and not upload.payload_apart
         record = CommitRecord(
-            ENTRY_APART if upload.entry is not None else 0,
+            (ENTRY_APART if upload.entry is not None else 0) | (PAYLOAD_IN_ETCD if inline else 0),
             len(entry),
             upload.length,
             upload.crc,
@@ -174,10 +179,12 @@ class EtcdCommits:
         ]
         if request := fairness.request(upload.id):
             otherwise.append(put(self._keys.turn, request))
+        written = [put(key, pack_commit(record, entry)), get(self._keys.turn)]
+        if inline:
+            payload = self._keys.payload(record.object, record.position)
+            written.append(put(payload, b"".join(upload.slices)))
         try:
-            done = await self._client.txn(
-                conditions, [put(key, pack_commit(record, entry)), get(self._keys.turn)], otherwise
-            )
+            done = await self._client.txn(conditions, written, otherwise)
         except NoSpace:
             # etcd applies the transaction that exceeds its quota, and reports the error all the same.
             known = await self.decode((await self._client.range(key)).kvs)
@@ -226,6 +233,11 @@ class EtcdCommits:
 
     async def newer(self, position: int) -> Sequence[DecodedCommit[CommitRecord]]:
         return await self.decode((await self._range(position)).kvs)
+
+    async def heads(self, position: int) -> list[CommitRecord]:
+        """Some commits from the first one on that is at the position or after it, without their entries."""
+        pairs = (await self._range(position)).kvs
+        return [unpack_commit(pair.value, number_in(pair.key), self._log) for pair in pairs]
 
     async def follow(self, position: int) -> AsyncGenerator[Sequence[DecodedCommit[CommitRecord]], None]:
         """By range up to the tail, then by watch. A lost watch is replaced until it has been down for `retry_s`."""

@@ -6,6 +6,7 @@
 | floor                  | `Floor`: commits before it were truncated                                |
 | broker/<name>          | `EpochGuard`: which process of the broker may write                      |
 | commit/<position>      | `CommitRecord`: one commit                                               |
+| payload/<object>/<position> | a small payload, until its object is sealed                         |
 | object/<number>        | `Seal`: a sealed object                                                  |
 | checkpoint/<position>  | `Pointer`: where a checkpoint is in the object store                     |
 | turn                   | the request of a writer that lost races, see core/fairness.py            |
@@ -15,7 +16,8 @@ And in the object store, below one folder:
 | key                        | object                                                               |
 |----------------------------|----------------------------------------------------------------------|
 | id                         | which log owns the store, see bucket/identity.py                     |
-| wal/<commit id>            | the payload of a commit, then its entry if that is too large for etcd |
+| wal/<commit id>            | a commit's payload unless etcd has it, and its entry if that is too large |
+| wal/<token>                | the payloads of consecutive small commits                            |
 | seals/<number>-<token>     | the object's commits (`DIRECTORY_ROW`s), then its index              |
 | checkpoints/<position>-<token> | a state, compressed with zstd                                    |
 | clock/<token>              | put and deleted again to learn the store's time                      |
@@ -61,6 +63,17 @@ class EtcdKeys:
     def commit(self, position: int) -> bytes:
         return self.prefix + b"commit/%0*d" % (DIGITS, position)
 
+    def payload(self, object: int, position: int) -> bytes:
+        return self.prefix + b"payload/%0*d/%0*d" % (DIGITS, object, DIGITS, position)
+
+    def payloads(self, object: int) -> bytes:
+        """Sorts before the payloads of that object, and after those of the objects before it."""
+        return self.prefix + b"payload/%0*d/" % (DIGITS, object)
+
+    @property
+    def payloads_end(self) -> bytes:
+        return self.prefix + b"payload0"
+
     @property
     def commits_end(self) -> bytes:
         return self.prefix + b"commit0"  # "0" sorts right after "/"
@@ -83,6 +96,11 @@ class EtcdKeys:
 def number_in(key: bytes) -> int:
     """The position or number a key ends in."""
     return int(key[-DIGITS:])
+
+
+def payload_object_in(key: bytes) -> int:
+    """The object in the key of a payload."""
+    return int(key[-2 * DIGITS - 1 : -DIGITS - 1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 |----------------|------|--------------------------------------------------------------------|
 | crc            | u4   | CRC32C of the rest of the header and the entry, wherever it is     |
 | version        | u2   | 1                                                                  |
-| flags          | u2   | bit 0: the entry is in the object store, after the payload         |
+| flags          | u2   | bit 0: the store has the entry; bit 1: etcd has the payload        |
 | entry_length   | u4   |                                                                    |
 | payload_length | u4   |                                                                    |
 | payload_crc    | u4   | CRC32C of the payload                                              |
@@ -78,6 +78,7 @@ POINTER = struct.Struct("<IHHQQI16s")
 POSITION = struct.Struct(">Q")
 VERSION = 1
 ENTRY_APART = 1
+PAYLOAD_IN_ETCD = 2
 DROPPED = 1
 _COVERED = 4  # a crc covers what comes after it
 _VERSION_AT = struct.Struct("<H")
@@ -107,6 +108,10 @@ class CommitRecord(NamedTuple):
     @property
     def entry_apart(self) -> bool:
         return bool(self.flags & ENTRY_APART)
+
+    @property
+    def payload_in_etcd(self) -> bool:
+        return bool(self.flags & PAYLOAD_IN_ETCD)
 
 
 def pack_commit(record: CommitRecord, entry: Buffer) -> bytes:
