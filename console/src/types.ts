@@ -586,6 +586,7 @@ export interface NamespaceDescriptionBody {
   backlog_bytes_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   backlog_ms?: number | null;
   backlog_ms_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  deduplication?: boolean | null;
 }
 
 export interface NamespaceReport {
@@ -605,6 +606,7 @@ export interface NamespaceReport {
   backlog_bytes_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   backlog_ms: number | null;
   backlog_ms_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  deduplication: boolean | null;
   topics_total: number;
   partitions_total: number;
   bytes_total: number;

@@ -59,10 +59,12 @@ class _Client:
         self._request += 1
         return self.ask(name, request_id=self._request, **fields)
 
-    def subscribe(self, topic: str, type: int, consumer: int = 1, permits: int = 1 << 30) -> None:
+    def subscribe(self, topic: str, type: int, consumer: int = 1) -> None:
         self.request(
             "subscribe", topic=topic, subscription="s", subType=type, consumer_id=consumer, initialPosition=1
         )
+
+    def flow(self, permits: int, consumer: int = 1) -> None:
         self.write(simple_frame("flow", consumer_id=consumer, messagePermits=permits))
 
     def close(self) -> None:
@@ -148,6 +150,7 @@ def _consume(server: ServerProcess, process: psutil.Process, topic: str, entries
 
     def work() -> None:
         client.subscribe(topic, _EXCLUSIVE)
+        client.flow(1 << 30)
         for _ in range(entries):
             client.frame()
 
@@ -163,7 +166,9 @@ def _share(server: ServerProcess, process: psutil.Process, topic: str, messages:
 
     def work() -> None:
         for consumer in (1, 2):
-            client.subscribe(topic, _SHARED, consumer, permits=10_000)
+            client.subscribe(topic, _SHARED, consumer)
+        for consumer in (1, 2):
+            client.flow(10_000, consumer)
         waiting: dict[int, list[Any]] = {1: [], 2: []}
         acked = received = requests = 0
         while acked < messages:
@@ -184,7 +189,7 @@ def _share(server: ServerProcess, process: psutil.Process, topic: str, messages:
                     client.write(
                         simple_frame("ack", consumer_id=id, message_id=ids, request_id=1_000_000 + requests)
                     )
-                    client.write(simple_frame("flow", consumer_id=id, messagePermits=len(ids)))
+                    client.flow(len(ids), id)
                     acked -= 1_000 - len(ids)
                     ids.clear()
 
@@ -213,7 +218,8 @@ def _latency(server: ServerProcess, report: Report) -> None:
 def _idle(server: ServerProcess, process: psutil.Process, report: Report) -> None:
     client = _Client(server)
     for consumer in range(IDLE_CONSUMERS):
-        client.subscribe("idle", _SHARED, consumer, permits=1)
+        client.subscribe("idle", _SHARED, consumer)
+        client.flow(1, consumer)
     client.ask("ping")
     wall_s, cpu_s = _timed(process, lambda: time.sleep(IDLE_S))
     client.close()

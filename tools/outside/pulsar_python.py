@@ -25,7 +25,6 @@ TESTS = (
     "schema_test",
     "table_view_test",
 )
-_NO_POLICY = "the admin API has no deduplication policy of namespaces"
 _TOKEN = "a-token-of-the-tests"
 
 
@@ -98,12 +97,8 @@ SUITES = (
         {
             "*::test_connect_timeout": "it expects that an address of another network never answers",
             "*::test_basic_auth_method": "an unknown method is an anonymous client, which may do everything here",
+            "*compact*": "compaction is a setting of a topic, and removes records for all of its readers",
             "*::test_invalid_basic_auth": "the lookup over HTTP is open to everybody here, so the client retries",
-            "*::test_*deduplication": _NO_POLICY,
-            "*::test_producer_sequence_after_reconnection": _NO_POLICY,
-            "*compact*": "the admin API starts no compaction",
-            "*::test_json_schema": "schemas are not checked for compatibility",
-            "*::test_schema_evolve": "the admin API has no schema compatibility strategy",
         },
     ),
 )

@@ -93,6 +93,7 @@ class NamespacePolicies(msgspec.Struct, frozen=True, array_like=True):
     backlog_bytes_policy: BacklogPolicy | None = None
     backlog_ms: int | None = None
     backlog_ms_policy: BacklogPolicy | None = None
+    deduplication: bool | None = None
 
 
 # The policies that are defaults of a topic's config, by the names that both have in common.
@@ -100,6 +101,7 @@ TOPIC_DEFAULTS = (
     *("retention_ms", "retention_bytes", "ttl_ms", "durability"),
     *("keep_backlog", "subscription_ttl_ms"),
     *("backlog_bytes", "backlog_bytes_policy", "backlog_ms", "backlog_ms_policy"),
+    "deduplication",
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
+
 from mainstem.testing.server import ServerProcess
 
 from .raw_client import RawClient
@@ -38,3 +40,20 @@ def test_topics_do_not_deduplicate_unless_they_are_told_to(server: ServerProcess
         raw.producer("plain", "p")
         assert [raw.send(0, b"v").send_receipt.message_id.entryId for _ in range(2)] == [0, 1]
         assert raw.producer("plain", "q", id=2).last_sequence_id == -1
+
+
+def test_policies_of_namespaces_and_topics_turn_it_on_and_off(server: ServerProcess) -> None:
+    admin = f"http://{server.address('http')}/admin/v2"
+    topic = "persistent://shop/orders/t"
+    with RawClient(server) as raw:
+        raw.connect()
+        httpx.put(f"{admin}/namespaces/shop/orders", json={}).raise_for_status()
+        httpx.post(f"{admin}/namespaces/shop/orders/deduplication", json=True).raise_for_status()
+        assert httpx.get(f"{admin}/namespaces/shop/orders/deduplication").json() is True
+        raw.producer(topic, "p")
+        assert [raw.send(0, b"v").send_receipt.message_id.entryId for _ in range(2)] == [0, _NO_ID]
+        path = f"{admin}/persistent/shop/orders/t"
+        httpx.post(f"{path}/deduplicationEnabled", json=False).raise_for_status()
+        assert raw.send(0, b"v").send_receipt.message_id.entryId == 1
+        httpx.delete(f"{path}/deduplicationEnabled").raise_for_status()
+        assert httpx.get(f"{path}/stats").json()["deduplicationStatus"] == "Enabled"

@@ -89,7 +89,7 @@ class Lookup:
         if name.domain == NON_PERSISTENT:
             changes["durability"] = "ephemeral"
         else:
-            if self._deduplication:
+            if self._deduplication and namespaces.policies(name.name).deduplication is None:
                 changes["deduplication"] = True
             if namespaces.policies(name.name).keep_backlog is None:
                 changes["keep_backlog"] = True  # retention of Pulsar never deletes what is not acknowledged
