@@ -12,6 +12,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpointer import store_state
 from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.commitlog.shared.etcd.commits import ETCD_POSITIONS_TRIED
 from mainstem.ports.commitlog.shared.etcd.inline import ETCD_INLINE_BYTES_MAX
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Node, World
@@ -41,6 +42,7 @@ class SimulatedBroker:
         self._history = history
         self._kept_ms = kept_ms  # how long commits covered by a checkpoint are kept; None: the default
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
+        self._positions_tried = world.random.choice((1, 2, ETCD_POSITIONS_TRIED))
         self._inline_bytes = world.random.choice((0, 150, ETCD_INLINE_BYTES_MAX))
         self._written = 0
         self.checkpoints = 0
@@ -82,6 +84,7 @@ class SimulatedBroker:
                 object_bytes=_OBJECT_BYTES,
                 retention_ms=self._kept_ms or 0,
                 inline_bytes=self._inline_bytes,
+                positions_tried=self._positions_tried,
             )
         kept = {} if self._kept_ms is None else {"entries_kept_ms": self._kept_ms}
         return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES, **kept)
