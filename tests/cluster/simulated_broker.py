@@ -34,6 +34,9 @@ class SimulatedBroker:
         history: ClusterHistory,
         linger_ms: int | None = None,
         kept_ms: int | None = None,
+        object_bytes: int = _OBJECT_BYTES,
+        positions_tried: int | None = None,
+        inline_bytes: int | None = None,
     ) -> None:
         self._world = world
         self._node = node
@@ -42,8 +45,10 @@ class SimulatedBroker:
         self._history = history
         self._kept_ms = kept_ms  # how long commits covered by a checkpoint are kept; None: the default
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
-        self._positions_tried = world.random.choice((1, 2, ETCD_POSITIONS_TRIED))
-        self._inline_bytes = world.random.choice((0, 150, ETCD_INLINE_BYTES_MAX))
+        self._object_bytes = object_bytes
+        self._positions_tried = positions_tried or world.random.choice((1, 2, ETCD_POSITIONS_TRIED))
+        drawn = world.random.choice((0, 150, ETCD_INLINE_BYTES_MAX))
+        self._inline_bytes = drawn if inline_bytes is None else inline_bytes
         self._written = 0
         self.checkpoints = 0
         self.name = ""
@@ -81,7 +86,7 @@ class SimulatedBroker:
             return await self._world.open_log(
                 self._node,
                 only_reads=only_reads,
-                object_bytes=_OBJECT_BYTES,
+                object_bytes=self._object_bytes,
                 retention_ms=self._kept_ms or 0,
                 inline_bytes=self._inline_bytes,
                 positions_tried=self._positions_tried,
