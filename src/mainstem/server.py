@@ -119,7 +119,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
         _report_access(broker, started)
-        await broker.cluster.join(advertised)
+        await broker.cluster.join(advertised, watch_peers=True)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()
