@@ -40,6 +40,7 @@ NAMES = (
     "repack",
     "compaction",
     "tables",
+    "workers",
 )
 
 
