@@ -267,4 +267,5 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "RegisterTopicSchema": 246,
         "RemoveTopicSchemas": 247,
         "PublishSequence": 250,
+        "RaiseProducerEpoch": 251,
     }

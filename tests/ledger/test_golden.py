@@ -66,6 +66,7 @@ GOLDEN = {
     "BeginTransaction": "9439a2733102a27333",
     "AckInTransaction": "983aa27331020304a273350692920708920809",
     "PublishSequence": "95ccfa01a273320304",
+    "RaiseProducerEpoch": "93ccfb0102",
     "Claim": "9446019294a2733203040594a2733304050603",
     "Ack": "954701a27332920304920405",
     "Nack": "964801a2733292030492040505",
@@ -189,7 +190,7 @@ GOLDEN = {
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000b175cfd0a0fb525184aa649f770a5a181d75036a665ee58c"
+GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000057aa2fa0b2d5e66b4ead349d90a5695653e73a87c4779569"
 
 
 def test_every_command_has_golden_bytes() -> None:

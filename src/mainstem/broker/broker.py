@@ -26,6 +26,7 @@ from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
+from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
@@ -160,6 +161,7 @@ class Broker:
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self.subscriptions = SubscriptionService(log, clock, self.streams)
+        self.exclusive_producers = ExclusiveProducers(log)
         self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)
         self._topics = TopicService(
             log,

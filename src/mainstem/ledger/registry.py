@@ -21,6 +21,7 @@ from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
 from mainstem.ledger.namespaces import Namespaces
+from mainstem.ledger.producer_epochs import ProducerEpochs
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.publish_sequences import PublishSequences
 from mainstem.ledger.queues import Queues
@@ -80,6 +81,7 @@ class Sections:
     buckets: Buckets
     topic_schemas: TopicSchemas
     publish_sequences: PublishSequences
+    producer_epochs: ProducerEpochs
 
 
 class Registry:

@@ -92,3 +92,21 @@ def test_messages_of_a_client_that_dies_go_to_another_one_in_the_order_of_their_
             assert sorted(again) == left
             if type != 1:
                 _check_order_of_keys(again)
+
+
+def test_the_epoch_of_exclusive_producers_rises_across_a_kill(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", *_FLAGS) as server, RawClient(server) as raw:
+        raw.connect()
+        assert raw.producer("t", "a", producer_access_mode=3).topic_epoch == 1
+        with RawClient(server) as other:
+            other.connect()
+            assert other.producer("t", "b", producer_access_mode=3).topic_epoch == 2
+        assert raw.receive().HasField("close_producer")
+        server.kill()
+    with ServerProcess(tmp_path / "data", *_FLAGS) as server, RawClient(server) as raw:
+        raw.connect()
+        refused = raw.request(
+            "producer", topic="t", producer_id=1, producer_name="a", producer_access_mode=1, topic_epoch=1
+        )
+        assert refused.error.error == 25
+        assert raw.producer("t", "b", id=2, producer_access_mode=1, topic_epoch=2).topic_epoch == 2

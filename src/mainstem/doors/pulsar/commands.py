@@ -147,6 +147,18 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
     context.producers.add(created, request.producer_access_mode or SHARED, epoch)
     connection.producers[created.id] = created
     context.metrics.producers += 1
+    await admit_producer(connection, created)
+
+
+async def admit_producer(connection: PulsarConnection, created: PulsarProducer) -> None:
+    """Answer PRODUCER, once the epoch of an exclusive producer is durable. Raises PulsarRefusal."""
+    try:
+        await connection.context.producers.make_durable(created)
+    except PulsarRefusal:
+        if connection.producers.get(created.id) is created:
+            del connection.producers[created.id]
+            connection.context.metrics.producers -= 1
+        raise
     answer_producer(connection, created)
 
 

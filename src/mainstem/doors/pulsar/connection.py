@@ -429,7 +429,7 @@ class PulsarConnection(asyncio.Protocol):
         self.write(simple_frame("close_producer", producer_id=producer.id, request_id=_NO_REQUEST))
 
     def producer_ready(self, producer: PulsarProducer) -> None:
-        commands.answer_producer(self, producer)
+        self._start("producer", commands.admit_producer(self, producer), producer.request_id)
 
     def close_consumer(self, consumer: PulsarConsumer) -> None:
         if self.consumers.get(consumer.id) is consumer:

@@ -123,7 +123,7 @@ class PulsarDoor:
         self._insecure = insecure
         self._budget = budget or Budget()
         self.metrics = PulsarMetrics()
-        self.producers = PulsarProducers(broker_id)
+        self.producers = PulsarProducers(broker_id, broker.exclusive_producers)
         self._connections = PulsarConnections(self._budget.door(connections_max), self.metrics)
         self._server: asyncio.Server | None = None
         self.lookup: Lookup | None = None  # once it listens

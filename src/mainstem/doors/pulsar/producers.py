@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.append import Appends
+from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.streams import stream_of
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import TransactionWrites
@@ -19,7 +20,7 @@ from mainstem.doors.pulsar.messages import MessageMetadata
 from mainstem.doors.pulsar.records import BatchStamp, batch_of
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
-from mainstem.errors import Forbidden, InvalidBatch, MainstemError, TopicNotFound
+from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
 
 SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
 
@@ -160,7 +161,8 @@ class _TopicProducers:
 class PulsarProducers:
     """The producers of all topics of this broker."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, exclusive: ExclusiveProducers) -> None:
+        self._exclusive = exclusive
         self._topics: dict[int, _TopicProducers] = {}
         self._broker_id = broker_id
         self._numbers = itertools.count()
@@ -178,6 +180,7 @@ class PulsarProducers:
     def add(self, producer: PulsarProducer, mode: int, topic_epoch: int | None) -> None:
         """Raises PulsarRefusal. A producer that has to wait is not ready."""
         topic = self._topics.setdefault(producer.stream, _TopicProducers())
+        topic.epoch = max(topic.epoch, self._exclusive.epoch(producer.stream))
         self._replace(topic, producer)
         taken = topic.exclusive is not None or bool(topic.waiting)
         if mode == SHARED:
@@ -239,8 +242,20 @@ class PulsarProducers:
             chosen = topic.waiting.popleft()
             self._take(topic, chosen, None)
             chosen.client.producer_ready(chosen)
-        if not topic.by_name and not topic.waiting and not topic.epoch:
+        if not topic.by_name and not topic.waiting:
             del self._topics[producer.stream]
+
+    async def make_durable(self, producer: PulsarProducer) -> None:
+        """Store the epoch of an exclusive producer, before its client hears of it. Raises PulsarRefusal."""
+        if producer.topic_epoch is None:
+            return
+        try:
+            await self._exclusive.take(producer.stream, producer.topic_epoch)
+        except ProducerFenced as fenced:
+            self.remove(producer)
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, str(fenced)) from None
+        if producer.closed:
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, "another exclusive producer took over the topic")
 
     def disconnect(self, stream: int) -> None:
         """Producers of a stream have to connect again."""
