@@ -241,7 +241,7 @@ class Cluster:
 
     def _gone_since(self, broker: int, heard_at: float) -> float | None:
         """When the member's process was found to be gone; None if it committed something since. Its last commits may
-        be heard of a little later. A broker whose address only looks wrong from here commits at every heartbeat."""
+        arrive a little later. A broker whose address only looks wrong from here commits at every heartbeat."""
         since = self._gone.get(broker)
         return since if since is not None and heard_at <= since + MEMBER_HEARTBEAT_S / 2 else None
 
