@@ -129,7 +129,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
                 # Clients that need this worker, the coordinator of their group, do not find it at the shared port.
                 ports[WORKER_HTTP] = advertised[name] = str(await door.listen_apart(address.host))
         _report_access(broker, started)
-        await broker.cluster.join(advertised)
+        await broker.cluster.join(advertised, watch_peers=True)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()

@@ -41,6 +41,7 @@ NAMES = (
     "repack",
     "compaction",
     "tables",
+    "workers",
 )
 
 

@@ -254,7 +254,7 @@ async def test_payloads_that_a_crash_left_behind_a_seal_are_deleted(
     await seal_all(log)
     first = log.objects()[0].number
     await log.append(b"open", [b"payload"])
-    await client.txn([], [put(ground.keys.payload(first, 0), b"left behind")])
+    await client.txn([], [put(ground.keys.payload(first, 0, b"commit"), b"left behind")])
     assert await payload_keys(ground, client) == 2
     await log.collect_orphans()
     assert await payload_keys(ground, client) == 1

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,8 @@ from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Buffer, CommitLog, Placement
 from mainstem.ports.commitlog.shared.host.link import Link, WriterGone
 from mainstem.ports.commitlog.shared.host.log import HostCommitLog
-from tests.support.waiting import until
+from mainstem.ports.commitlog.shared.host.server import WriterServer
+from tests.support.waiting import settle, until
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import OPTIONS, open_writer
@@ -203,3 +204,25 @@ async def test_a_follower_waits_at_the_tail_through_a_change_of_writer(tmp_path:
     await follower.close()
     await asyncio.wait_for(watching, _WAIT_S)
     assert seen == [b"one", b"two", b"three"]
+
+
+async def test_a_barrier_waits_for_commits_that_are_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the log is in shared memory before the commits have come through the socket."""
+    writer, follower = await open_writer(tmp_path / "log"), await open_worker(tmp_path / "log")
+    publish = WriterServer.publish
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        WriterServer, "publish", lambda server, told: held.append(lambda: publish(server, told))
+    )
+    await writer.append(b"one", [])
+    passing = asyncio.ensure_future(follower.tail())
+    await settle()
+    assert not passing.done()
+    assert not follower.shows(0)
+    held.pop()()
+    assert await asyncio.wait_for(passing, _WAIT_S) == 1
+    assert [bytes(one.entry) for one in await commits(follower)] == [b"one"]
+    await follower.close()
+    await writer.close()

@@ -217,7 +217,9 @@ class SharedCommitLog(CommitLog, Protocol):
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
     ) -> Placement:
-        """As `CommitLog.append`, with what `prepare` uploaded. Calls do not overlap."""
+        """As `CommitLog.append`, with what `prepare` uploaded. Calls do not overlap.
+
+        Others' commits may come before it that the caller has not seen: follow up to its position, then apply it."""
         ...
 
     async def checkpoints(self) -> list[int]:

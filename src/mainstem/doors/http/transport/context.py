@@ -17,6 +17,7 @@ from mainstem.broker.groups.service import Groups
 from mainstem.broker.history import History
 from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.reports import LakeReports, PipelineReports
+from mainstem.broker.watch_session_files import WATCH_SESSIONS, WatchSessionFiles
 from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
@@ -97,7 +98,13 @@ class Context:
 
     def __post_init__(self) -> None:
         self.clients = HttpClients(self.broker, insecure=self.insecure)
-        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
+        options = self.broker.options
+        self.live = LiveConnections(
+            self.broker.clock,
+            self.limits.watch_sessions,
+            self.broker.rates.stored,
+            WatchSessionFiles(options.data_dir / WATCH_SESSIONS) if options.workers else None,
+        )
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.history = History(self.broker)

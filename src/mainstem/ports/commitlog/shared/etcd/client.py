@@ -82,6 +82,7 @@ class TxnResult(NamedTuple):
     succeeded: bool
     responses: Sequence[Any]  # one a step, of the branch that was taken
     repeated: bool  # sent more than once: a refusal does not mean that it was never applied
+    revision: int  # of etcd after it
 
 
 class Compacted(Exception):
@@ -118,7 +119,7 @@ class EtcdClient:
             return await self._kv.Txn(request, timeout=self._options.call_s)
 
         found = await self._call(attempt)
-        return TxnResult(found.succeeded, found.responses, sent > 1)
+        return TxnResult(found.succeeded, found.responses, sent > 1, found.header.revision)
 
     async def range(self, start: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Any:
         """The current values of the keys, linearizable. Without `end`: one key."""
@@ -253,6 +254,13 @@ def put(key: bytes, value: bytes) -> Operation:
 
 def get(start: bytes, end: bytes = b"", *, limit: int = 0) -> Operation:
     return rpc.RequestOp(request_range=rpc.RangeRequest(key=start, range_end=end, limit=limit))
+
+
+def either(
+    conditions: Sequence[Condition], success: Sequence[Operation], failure: Sequence[Operation]
+) -> Operation:
+    """A transaction inside another one: its conditions select a branch."""
+    return rpc.RequestOp(request_txn=rpc.TxnRequest(compare=conditions, success=success, failure=failure))
 
 
 def remove(start: bytes, end: bytes = b"") -> Operation:

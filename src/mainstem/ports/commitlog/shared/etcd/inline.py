@@ -19,7 +19,7 @@ ETCD_IN_USE_BYTES_MAX = (
     limits.GIB
 )  # of the database, half of its default quota: above it, every payload is uploaded
 
-_RANGE_PAYLOADS = 256  # read at a time
+_RANGE_PAYLOADS = 128  # read at a time
 
 
 class ReadingClient:
@@ -51,7 +51,7 @@ class InlinePayloads:
         self._keys = keys
 
     def key(self, record: CommitRecord) -> bytes:
-        return self._keys.payload(record.object, record.position)
+        return self._keys.payload(record.object, record.tried, record.id)
 
     async def read(self, client: EtcdClient, records: Sequence[CommitRecord]) -> list[bytes]:
         """Of commits of one object, by rising position. Raises NotFound: the object was sealed since."""
@@ -62,7 +62,8 @@ class InlinePayloads:
 
     async def _some(self, client: EtcdClient, records: Sequence[CommitRecord]) -> list[bytes]:
         keys = [self.key(record) for record in records]
-        pairs = (await client.range(keys[0], keys[-1] + b"\0", limit=2 * _RANGE_PAYLOADS)).kvs
+        # Writers that tried one position have several: the keys are almost in the order of the commits.
+        pairs = (await client.range(min(keys), max(keys) + b"\0")).kvs
         values = {pair.key: pair.value for pair in pairs}
         try:
             return [values[key] for key in keys]

@@ -6,7 +6,9 @@
 | floor                  | `Floor`: commits before it were truncated                                |
 | broker/<name>          | `EpochGuard`: which process of the broker may write                      |
 | commit/<position>      | `CommitRecord`: one commit                                               |
-| payload/<object>/<position> | a small payload, until its object is sealed                         |
+| payload/<object>/<tried>-<commit id> | a small payload, until its object is sealed                |
+| last/<broker>          | `LastCommit`: the last commit of the broker                              |
+| current                | number of the newest object (u8, big-endian)                             |
 | object/<number>        | `Seal`: a sealed object                                                  |
 | checkpoint/<position>  | `Pointer`: where a checkpoint is in the object store                     |
 | turn                   | the request of a writer that lost races, see core/fairness.py            |
@@ -63,8 +65,15 @@ class EtcdKeys:
     def commit(self, position: int) -> bytes:
         return self.prefix + b"commit/%0*d" % (DIGITS, position)
 
-    def payload(self, object: int, position: int) -> bytes:
-        return self.prefix + b"payload/%0*d/%0*d" % (DIGITS, object, DIGITS, position)
+    @property
+    def current(self) -> bytes:
+        return self.prefix + b"current"
+
+    def last(self, name: str) -> bytes:
+        return self.prefix + b"last/" + name.encode()
+
+    def payload(self, object: int, tried: int, commit: bytes) -> bytes:
+        return self.payloads(object) + b"%0*d-%s" % (DIGITS, tried, commit.hex().encode())
 
     def payloads(self, object: int) -> bytes:
         """Sorts before the payloads of that object, and after those of the objects before it."""
@@ -100,7 +109,7 @@ def number_in(key: bytes) -> int:
 
 def payload_object_in(key: bytes) -> int:
     """The object in the key of a payload."""
-    return int(key[-2 * DIGITS - 1 : -DIGITS - 1])
+    return int(key.rsplit(b"/", 2)[1])
 
 
 @dataclass(frozen=True, slots=True)

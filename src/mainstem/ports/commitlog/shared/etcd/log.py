@@ -18,7 +18,12 @@ from mainstem.ports.commitlog.shared.core.log import SharedLog
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.commitlog.shared.etcd.checkpoints import EtcdCheckpoints
 from mainstem.ports.commitlog.shared.etcd.client import Connect, EtcdClient, EtcdOptions, absent, get, put
-from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, TokenSource, take_epoch
+from mainstem.ports.commitlog.shared.etcd.commits import (
+    ETCD_POSITIONS_TRIED,
+    EtcdCommits,
+    TokenSource,
+    take_epoch,
+)
 from mainstem.ports.commitlog.shared.etcd.inline import ETCD_INLINE_BYTES_MAX, InlinePayloads, ReadingClient
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
 from mainstem.ports.commitlog.shared.etcd.objects import EtcdObjects
@@ -56,6 +61,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
         retention_ms: int = ETCD_RETENTION_MS,
         inline_bytes: int = ETCD_INLINE_BYTES_MAX,
+        positions_tried: int = ETCD_POSITIONS_TRIED,
         clock: Clock | None = None,
         random: Random | None = None,
         connect: Connect | None = None,
@@ -64,6 +70,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         """Join the log as `broker`, and fence earlier processes of that name; None: for reading. Creates the log.
 
         `inline_bytes`: a larger payload is uploaded to the store before its commit; a smaller one is in etcd first.
+        `positions_tried`: by one transaction, before the caller hears of the others' commits.
         `connect` and `blocking` are for tests that replace the network and threads.
         Raises Unavailable, LogDamaged or NewerVersion."""
         clock = clock or SystemClock()
@@ -86,6 +93,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
                 log=int.from_bytes(identity[:8], "little"),
                 retry_s=options.retry_s,
                 inline_bytes=inline_bytes,
+                positions_tried=positions_tried,
             )
             reads = ReadingClient(options, connect)
             checkpoints = EtcdCheckpoints(client, keys, store, names)
@@ -115,6 +123,8 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
             log.epoch = guard.epoch if guard else 0
             log._client, log._keys, log._tokens, log._etcd_objects = client, keys, tokens, objects
             log._reads = reads
+            if guard is not None:
+                await commits.learn_last()
             await log._join()
         except BaseException:
             await client.close()

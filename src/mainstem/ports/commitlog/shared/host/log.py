@@ -403,10 +403,14 @@ class HostCommitLog:
         )
 
     async def tail(self) -> int:
-        """One past the last durable commit of any worker, from memory that the workers share."""
+        """One past the last durable commit of any worker, from memory that the workers share. `follow` reaches it."""
         await self._attachment()
         invariant(self._published is not None, "there is an end once there is a writer")
-        return self._tail.end if self._published is None else max(self._published.get(), self._tail.end)
+        end = self._tail.end if self._published is None else self._published.get()
+        while self._tail.end < end:  # the writer stores it before it sends the commits
+            await asyncio.shield(self._tail.arrival())
+            self._check_open()
+        return self._tail.end
 
     def shows(self, position: int) -> bool:
         """Whether a worker that has applied the log up to this position shows its readers all that was answered."""
