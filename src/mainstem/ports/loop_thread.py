@@ -124,4 +124,4 @@ def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
         import uvloop
     except ModuleNotFoundError:  # a client without the server
         return asyncio.new_event_loop
-    return uvloop.new_event_loop  # type: ignore[no-any-return]
+    return uvloop.new_event_loop
