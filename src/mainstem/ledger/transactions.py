@@ -5,6 +5,9 @@ and aborts what it left open. All checks run here, at apply, so they hold for ev
 
 For clients of Kafka's transaction.version 2, each end bumps the epoch too (`EndTransaction.bump`), and a slice adds its
 partition to the transaction (`SLICE_JOINS`). So late requests of an ended transaction are fenced and begin no new one.
+
+With two-phase commit (KIP-939) another system decides how a transaction ends. It never times out, and a producer that
+starts again can keep it (`InitProducer.keep`): it then takes no more writes, and can only be ended.
 """
 
 from __future__ import annotations
@@ -42,15 +45,18 @@ TRANSACTIONAL_ID_CHARS_MAX = 1024
 TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
 TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
 TRANSACTION_OFFSETS_MAX = 100_000
+TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # the timeout of transactions that never time out
 
 
 class InitProducer(Command, frozen=True, tag=50):
-    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted."""
+    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted, or kept."""
 
     id: str
     timeout_ms: int
     producer: int = -1  # the id that the caller has; -1 = none
     epoch: int = -1
+    two_phase: bool = False  # its transactions never time out
+    keep: bool = False  # keep an open transaction, so that the producer can commit or abort it
 
 
 class AddStreamsToTransaction(Command, frozen=True, tag=51):
@@ -109,6 +115,7 @@ class ForgetTransactionalIds(Command, frozen=True, tag=56):
     before_ms: int
 
 
+Identity = tuple[int, int]  # a producer and its epoch
 Marked = tuple[int, int, int]  # stream, the transaction's first offset in it (-1 = none), its marker's offset
 
 
@@ -117,6 +124,7 @@ class ProducerInitialised:
     producer: int
     epoch: int
     marked: tuple[Marked, ...]  # of the transaction that an earlier epoch left open
+    kept: Identity | None = None  # the producer and epoch that wrote the open transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,6 @@ _FENCED = int(AppendCode.PRODUCER_FENCED)
 _INVALID = int(AppendCode.INVALID_TRANSACTION)
 
 Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
-Identity = tuple[int, int]  # a producer and its epoch
 
 
 class TransactionPhase(IntEnum):
@@ -177,6 +184,9 @@ class Transaction:
     streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
     offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
     ended_as: Identity | None = None  # the identity that the last end replaced: a retry of the end sends it
+    kept: Identity | None = (
+        None  # the writer of an open transaction that outlived it: only its end is possible
+    )
 
     @property
     def open(self) -> bool:
@@ -197,6 +207,7 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
     streams: list[int]
     offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
     ended_as: Identity | None
+    kept: Identity | None
 
 
 class Transactions(Section[list[TransactionState]]):
@@ -242,6 +253,8 @@ class Transactions(Section[list[TransactionState]]):
         if epoch != one.epoch:
             return _FENCED
         if transactional:
+            if one.kept is not None:
+                return _INVALID
             if one.open and stream in one.streams:
                 return _OK
             return _OK if joins and self._has_room(one, (stream,)) else _INVALID
@@ -267,27 +280,34 @@ class Transactions(Section[list[TransactionState]]):
             return refusal
         one = self._by_id.get(command.id)
         if one is None:
-            one = Transaction(command.id, -1, 0, command.timeout_ms)
+            one = Transaction(command.id, -1, 0, 0)
             self._give_new_producer(one)
             marked: tuple[Marked, ...] = ()
         elif command.epoch >= 0 and _bumped_before(one, command):
             marked = ()  # a retry: its bump was applied before
+        elif command.keep and one.open:
+            one.kept = one.kept or (one.producer, one.epoch)
+            marked = ()
+            self._bump(one)
         else:
             marked = self._end(one, False, one.epoch + 1, now.time_ms) if one.open else ()
             self._bump(one)
-        one.timeout_ms = command.timeout_ms
-        one.phase = TransactionPhase.EMPTY
-        one.started_ms = -1
+        one.timeout_ms = TWO_PHASE_TIMEOUT_MS if command.two_phase else command.timeout_ms
+        if one.kept is None:
+            one.phase = TransactionPhase.EMPTY
+            one.started_ms = -1
         one.ended_as = None
         self._touch(one, now.time_ms)
-        return ProducerInitialised(one.producer, one.epoch, marked)
+        return ProducerInitialised(one.producer, one.epoch, marked, one.kept)
 
     def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
         if not 1 <= len(command.id) <= TRANSACTIONAL_ID_CHARS_MAX:
             return InvalidInput(
                 f"a transactional id has 1 to {TRANSACTIONAL_ID_CHARS_MAX} characters, not {len(command.id)}"
             )
-        if not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+        if command.keep and not command.two_phase:
+            return InvalidInput("only a producer with two-phase commit keeps a transaction")
+        if not command.two_phase and not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             return InvalidTransactionTimeout(
                 f"a transaction timeout is 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms, not {command.timeout_ms}"
             )
@@ -313,7 +333,7 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(AddStreamsToTransaction)
     def add_streams(self, command: AddStreamsToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         for stream in command.streams:
@@ -329,7 +349,7 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(AddGroupToTransaction)
     def add_group(self, command: AddGroupToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         if refusal := _bad_group(one, command.group):
@@ -349,7 +369,7 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(TransactionOffsets)
     def add_offsets(self, command: TransactionOffsets, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         if refusal := self._bad_offsets(one, command):
@@ -486,18 +506,27 @@ class Transactions(Section[list[TransactionState]]):
             return ProducerUnknown(f"producer {producer} does not hold transactional id {id[:64]!r}")
         return one if one.epoch == epoch else _fenced(one)
 
+    def _find_writable(self, id: str, producer: int, epoch: int) -> Transaction | MainstemError:
+        one = self._find(id, producer, epoch)
+        if isinstance(one, Transaction) and one.kept is not None:
+            return InvalidTransaction(f"the transaction of {id[:64]!r} was kept: commit or abort it first")
+        return one
+
     def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:
         """Write a marker to every stream of an open transaction, and commit or drop its offsets."""
         marked = []
+        writer = one.producer if one.kept is None else one.kept[0]
+        if writer != one.producer:
+            epoch = EPOCH_MAX  # the writer had no epochs left
         for stream in one.streams:
             if not self._streams.exists(stream):
                 continue  # its topic was deleted
-            writes = self._streams.transactions.close(stream, one.producer)
+            writes = self._streams.transactions.close(stream, writer)
             if writes is not None and not commit:
                 self._streams.punch(stream, writes.ranges(), ABORTED, writes.bytes)
             offset = self._streams.take_marker(stream)
             first = -1 if writes is None else writes.first
-            marker = Marker(offset, one.producer, epoch, commit, time_ms)
+            marker = Marker(offset, writer, epoch, commit, time_ms)
             self._streams.transactions.mark(stream, marker, first)
             marked.append((stream, first, offset))
         if commit:
@@ -505,7 +534,7 @@ class Transactions(Section[list[TransactionState]]):
                 for stream, (offset, metadata, leader_epoch) in positions.items():
                     self._cursors.put_checked(group, stream, Cursor(offset, metadata, time_ms, leader_epoch))
         one.phase = TransactionPhase.COMMITTED if commit else TransactionPhase.ABORTED
-        one.streams, one.offsets = {}, {}
+        one.streams, one.offsets, one.kept = {}, {}, None
         del self._open[one.id]
         return tuple(marked)
 
@@ -533,6 +562,7 @@ class Transactions(Section[list[TransactionState]]):
                 list(one.streams),
                 _positions(one),
                 one.ended_as,
+                one.kept,
             )
             for one in self
         ]
@@ -551,6 +581,7 @@ class Transactions(Section[list[TransactionState]]):
                 dict.fromkeys(stored.streams),
                 {group: dict(positions) for group, positions in stored.offsets},
                 stored.ended_as,
+                stored.kept,
             )
             self._by_producer[one.producer] = one
             self._by_id.put(one.id, one)
@@ -574,6 +605,7 @@ def _hash(one: Transaction) -> int:
         list(one.streams),
         _positions(one),
         one.ended_as,
+        one.kept,
     )
 
 
