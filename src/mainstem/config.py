@@ -262,6 +262,12 @@ class Config:
         _FLAG,
         "Create topics that Kafka clients name and that do not exist (auto.create.topics.enable).",
     ] = True
+    kafka_two_phase_commit: Annotated[
+        bool,
+        _FLAG,
+        "Let Kafka producers use two-phase commit: their transactions never time out "
+        "(transaction.two.phase.commit.enable).",
+    ] = False
     kafka_group_members: Annotated[int, _whole(1, 1_000_000), "Maximum members of a group."] = (
         limits.GROUP_MEMBERS_MAX
     )

@@ -238,6 +238,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             ),
             security=replace(kafka_security(config), insecure=config.insecure_kafka),
             auto_create=config.kafka_auto_create,
+            two_phase_commit=config.kafka_two_phase_commit,
             default_partitions=config.kafka_num_partitions,
             budget=budget,
         )

@@ -56,7 +56,7 @@ GOLDEN = {
     "ExpireOffsets": "9421a2733192020303",
     "Boot": "952801a27332c3a27334",
     "Halt": "922901",
-    "InitProducer": "9532a27331020304",
+    "InitProducer": "9732a27331020304c3c3",
     "AddStreamsToTransaction": "9533a273310203920405",
     "AddGroupToTransaction": "9534a273310203a27334",
     "TransactionOffsets": "9835a273310203a2733492930506a27337930607a27338920607c3",

@@ -8,6 +8,9 @@ partition to the transaction (`SLICE_JOINS`). So late requests of an ended trans
 
 A transaction of a Pulsar client (`BeginTransaction`) has an id of its own, which is forgotten when it ends. Besides
 writing, it acknowledges records of subscriptions.
+
+With two-phase commit (KIP-939) another system decides how a transaction ends. It never times out, and a producer that
+starts again can keep it (`InitProducer.keep`): it then takes no more writes, and can only be ended.
 """
 
 from __future__ import annotations
@@ -51,15 +54,18 @@ ENDED_TRANSACTIONS_KEPT = (
     10_000  # outcomes of transactions with an id of their own, for clients that repeat the end
 )
 TRANSACTION_OWNER_CHARS_MAX = 1_024
+TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # the timeout of transactions that never time out
 
 
 class InitProducer(Command, frozen=True, tag=50):
-    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted."""
+    """Give a transactional id its next epoch: older ones are fenced, and what they left open is aborted, or kept."""
 
     id: str
     timeout_ms: int
     producer: int = -1  # the id that the caller has; -1 = none
     epoch: int = -1
+    two_phase: bool = False  # its transactions never time out
+    keep: bool = False  # keep an open transaction, so that the producer can commit or abort it
 
 
 class AddStreamsToTransaction(Command, frozen=True, tag=51):
@@ -138,6 +144,7 @@ class AckInTransaction(Command, frozen=True, tag=58):
     ranges: tuple[Range, ...] = ()
 
 
+Identity = tuple[int, int]  # a producer and its epoch
 # stream, the transaction's first offset in it (-1 = none), its marker's offset (-1 = none: it only acknowledged)
 Marked = tuple[int, int, int]
 
@@ -147,6 +154,7 @@ class ProducerInitialised:
     producer: int
     epoch: int
     marked: tuple[Marked, ...]  # of the transaction that an earlier epoch left open
+    kept: Identity | None = None  # the producer and epoch that wrote the open transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,6 @@ _FENCED = int(AppendCode.PRODUCER_FENCED)
 _INVALID = int(AppendCode.INVALID_TRANSACTION)
 
 Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
-Identity = tuple[int, int]  # a producer and its epoch
 
 
 class TransactionPhase(IntEnum):
@@ -214,6 +221,9 @@ class Transaction:
     ended_as: Identity | None = None  # the identity that the last end replaced: a retry of the end sends it
     owner: str | None = None  # the principal of an id that is used once; None = of any other id
     acks: dict[tuple[int, str], None] = field(default_factory=dict)  # subscriptions: stream and name
+    kept: Identity | None = (
+        None  # the writer of an open transaction that outlived it: only its end is possible
+    )
 
     @property
     def open(self) -> bool:
@@ -236,6 +246,7 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
     ended_as: Identity | None
     owner: str | None
     acks: list[tuple[int, str]]
+    kept: Identity | None
 
 
 class TransactionsState(msgspec.Struct, frozen=True, array_like=True):
@@ -291,6 +302,8 @@ class Transactions(Section[TransactionsState]):
         if epoch != one.epoch:
             return _FENCED
         if transactional:
+            if one.kept is not None:
+                return _INVALID
             if one.open and stream in one.streams:
                 return _OK
             return _OK if joins and self._has_room(one, (stream,)) else _INVALID
@@ -316,27 +329,34 @@ class Transactions(Section[TransactionsState]):
             return refusal
         one = self._by_id.get(command.id)
         if one is None:
-            one = Transaction(command.id, -1, 0, command.timeout_ms)
+            one = Transaction(command.id, -1, 0, 0)
             self._give_new_producer(one)
             marked: tuple[Marked, ...] = ()
         elif command.epoch >= 0 and _bumped_before(one, command):
             marked = ()  # a retry: its bump was applied before
+        elif command.keep and one.open:
+            one.kept = one.kept or (one.producer, one.epoch)
+            marked = ()
+            self._bump(one)
         else:
             marked = self._end(one, False, one.epoch + 1, now.time_ms) if one.open else ()
             self._bump(one)
-        one.timeout_ms = command.timeout_ms
-        one.phase = TransactionPhase.EMPTY
-        one.started_ms = -1
+        one.timeout_ms = TWO_PHASE_TIMEOUT_MS if command.two_phase else command.timeout_ms
+        if one.kept is None:
+            one.phase = TransactionPhase.EMPTY
+            one.started_ms = -1
         one.ended_as = None
         self._touch(one, now.time_ms)
-        return ProducerInitialised(one.producer, one.epoch, marked)
+        return ProducerInitialised(one.producer, one.epoch, marked, one.kept)
 
     def _bad_initialisation(self, command: InitProducer) -> MainstemError | None:
         if not 1 <= len(command.id) <= TRANSACTIONAL_ID_CHARS_MAX:
             return InvalidInput(
                 f"a transactional id has 1 to {TRANSACTIONAL_ID_CHARS_MAX} characters, not {len(command.id)}"
             )
-        if not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+        if command.keep and not command.two_phase:
+            return InvalidInput("only a producer with two-phase commit keeps a transaction")
+        if not command.two_phase and not 1 <= command.timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             return InvalidTransactionTimeout(
                 f"a transaction timeout is 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX} ms, not {command.timeout_ms}"
             )
@@ -395,7 +415,7 @@ class Transactions(Section[TransactionsState]):
 
     @applies(AddStreamsToTransaction)
     def add_streams(self, command: AddStreamsToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         for stream in command.streams:
@@ -411,7 +431,7 @@ class Transactions(Section[TransactionsState]):
 
     @applies(AddGroupToTransaction)
     def add_group(self, command: AddGroupToTransaction, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         if refusal := _bad_group(one, command.group):
@@ -431,7 +451,7 @@ class Transactions(Section[TransactionsState]):
 
     @applies(TransactionOffsets)
     def add_offsets(self, command: TransactionOffsets, now: Moment) -> TransactionJoined | MainstemError:
-        one = self._find(command.id, command.producer, command.epoch)
+        one = self._find_writable(command.id, command.producer, command.epoch)
         if isinstance(one, MainstemError):
             return one
         if refusal := self._bad_offsets(one, command):
@@ -573,20 +593,29 @@ class Transactions(Section[TransactionsState]):
             return ProducerUnknown(f"producer {producer} does not hold transactional id {id[:64]!r}")
         return one if one.epoch == epoch else _fenced(one)
 
+    def _find_writable(self, id: str, producer: int, epoch: int) -> Transaction | MainstemError:
+        one = self._find(id, producer, epoch)
+        if isinstance(one, Transaction) and one.kept is not None:
+            return InvalidTransaction(f"the transaction of {id[:64]!r} was kept: commit or abort it first")
+        return one
+
     def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:
         """Write a marker to every stream of an open transaction. Commit or drop its offsets and acknowledgements."""
         marked: list[Marked] = []
         if one.owner is not None:
             self._producers.forget(one.producer, one.streams)
+        writer = one.producer if one.kept is None else one.kept[0]
+        if writer != one.producer:
+            epoch = EPOCH_MAX  # the writer had no epochs left
         for stream in one.streams:
             if not self._streams.exists(stream):
                 continue  # its topic was deleted
-            writes = self._streams.transactions.close(stream, one.producer)
+            writes = self._streams.transactions.close(stream, writer)
             if writes is not None and not commit:
                 self._streams.punch(stream, writes.ranges(), ABORTED, writes.bytes)
             offset = self._streams.take_marker(stream)
             first = -1 if writes is None else writes.first
-            marker = Marker(offset, one.producer, epoch, commit, time_ms)
+            marker = Marker(offset, writer, epoch, commit, time_ms)
             self._streams.transactions.mark(stream, marker, first)
             marked.append((stream, first, offset))
         if commit:
@@ -599,7 +628,7 @@ class Transactions(Section[TransactionsState]):
         acked = dict.fromkeys(stream for stream, _ in one.acks if stream not in told)
         marked += [(stream, -1, -1) for stream in acked if self._streams.exists(stream)]
         one.phase = TransactionPhase.COMMITTED if commit else TransactionPhase.ABORTED
-        one.streams, one.offsets, one.acks = {}, {}, {}
+        one.streams, one.offsets, one.acks, one.kept = {}, {}, {}, None
         del self._open[one.id]
         if one.owner is not None:
             self._drop(one)
@@ -646,6 +675,7 @@ class Transactions(Section[TransactionsState]):
                 stored.ended_as,
                 stored.owner,
                 dict.fromkeys(stored.acks),
+                stored.kept,
             )
             self._by_producer[one.producer] = one
             self._by_id.put(one.id, one)
@@ -668,6 +698,7 @@ def _state_of(one: Transaction) -> TransactionState:
         one.ended_as,
         one.owner,
         list(one.acks),
+        one.kept,
     )
 
 
@@ -689,6 +720,7 @@ def _hash(one: Transaction) -> int:
         one.ended_as,
         one.owner,
         list(one.acks),
+        one.kept,
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import InvalidTransaction, ProducerUnknown, TransactionNotFound
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
 from mainstem.ledger.subscriptions import Range
 from mainstem.ledger.transactions import (
+    TWO_PHASE_TIMEOUT_MS,
     AckInTransaction,
     AddGroupToTransaction,
     AddStreamsToTransaction,
@@ -40,6 +42,7 @@ __all__ = [
     "OwnedTransaction",
     "ProducerInfo",
     "ProducerStamp",
+    "StartedProducer",
     "TransactionInfo",
     "TransactionPhase",
     "TransactionService",
@@ -72,6 +75,14 @@ class ProducerInfo:
     heard_ms: int  # time of its last write, to the minute
     last_offset: int  # where its last batch begins
     open_since: int  # first offset of its open transaction in the partition; -1 = none
+
+
+class StartedProducer(NamedTuple):
+    """What a producer writes with."""
+
+    producer: int
+    epoch: int
+    kept: tuple[int, int] | None = None  # the producer and epoch that wrote the transaction it has kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,16 @@ class TransactionService:
         found = self._writes.get(producer)
         if found is not None:
             found.failed.add(stream)
+
+    async def initialise_two_phase(
+        self, id: str, producer: int = -1, epoch: int = -1, *, keep: bool = False
+    ) -> StartedProducer:
+        """The same for a producer whose transactions never time out. With `keep`, an open transaction stays open, and
+        the producer can only commit or abort it."""
+        started: ProducerInitialised = await self._log.propose(
+            InitProducer(id, TWO_PHASE_TIMEOUT_MS, producer, epoch, two_phase=True, keep=keep)
+        )
+        return StartedProducer(started.producer, started.epoch, started.kept)
 
     # One transaction. All of these raise ProducerUnknown, ProducerFenced
 
@@ -285,13 +306,13 @@ class TransactionService:
         ledger = self._log.ledger
         if ledger.producers.any_idle_since(now - PRODUCER_IDLE_MS):
             await self._log.propose(ExpireProducers(now - PRODUCER_IDLE_MS))
-        idle = next(iter(ledger.transactions), None)
-        if idle is not None and idle.updated_ms < now - TRANSACTIONAL_ID_IDLE_MS and not idle.open:
+        idle = next((one for one in ledger.transactions if not one.open), None)
+        if idle is not None and idle.updated_ms < now - TRANSACTIONAL_ID_IDLE_MS:
             await self._log.propose(ForgetTransactionalIds(now - TRANSACTIONAL_ID_IDLE_MS))
         late = tuple(
             (one.id, one.producer, one.epoch)
             for one in ledger.transactions.open()
-            if one.started_ms + one.timeout_ms <= now
+            if one.timeout_ms != TWO_PHASE_TIMEOUT_MS and one.started_ms + one.timeout_ms <= now
         )
         if not late:
             return ()

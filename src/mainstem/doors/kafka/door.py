@@ -43,6 +43,7 @@ class KafkaDoor:
         bounds: KafkaLimits | None = None,
         auto_create: bool = True,
         default_partitions: int = 1,
+        two_phase_commit: bool = False,
         clock: Clock | None = None,
         group_options: GroupOptions | None = None,
         security: KafkaSecurity | None = None,
@@ -56,6 +57,7 @@ class KafkaDoor:
         self._bounds = bounds or KafkaLimits()
         self._auto_create = auto_create
         self._default_partitions = default_partitions
+        self._two_phase_commit = two_phase_commit
         self._clock = clock or SystemClock()
         self._security = security or KafkaSecurity()
         self._guard = AuthenticationContext(self._security, broker, self._clock)
@@ -120,6 +122,7 @@ class KafkaDoor:
             metrics=self.metrics,
             auto_create=self._auto_create,
             default_partitions=self._default_partitions,
+            two_phase_commit=self._two_phase_commit,
             security=self._security,
             access=broker.access,
         )

@@ -50,6 +50,12 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
         BrokerSetting(
             "socket.request.max.bytes", "int", str(limits.KAFKA_REQUEST_BYTES_MAX), "The largest request."
         ),
+        BrokerSetting(
+            "transaction.two.phase.commit.enable",
+            "boolean",
+            str(context.two_phase_commit).lower(),
+            "Whether producers may use two-phase commit, with transactions that never time out.",
+        ),
     ]
     if context.rack is not None:
         own.append(BrokerSetting("broker.rack", "string", context.rack, "Where this broker stands."))
