@@ -1,9 +1,9 @@
 """Copy the changes of a database into a topic, which is also a table: change data capture.
 
-Triggers of a SQLite database write every change to an outbox. This program moves the outbox to a topic, each change once
-and in order: a transaction writes the records and the position in the outbox together. The topic is compacted, so it
-keeps the last value of each key, and None deletes a key. With the lake running, the changes also become an Iceberg table
-with typed columns.
+Triggers of a SQLite database write every change to an outbox. This program moves the outbox to a topic, each change
+once and in order: a transaction writes the records and the position in the outbox together. The topic is compacted, so
+it keeps the last value of each key, and None deletes a key. With the lake running, the changes also become an Iceberg
+table with typed columns.
 
 Needs a running server (`mainstem serve`). Set MAINSTEM_URL if it is not at the default address.
 """

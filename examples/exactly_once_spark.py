@@ -2,8 +2,8 @@
 
     python examples/exactly_once_spark.py
 
-Spark's checkpoint holds the positions in the topic, and the sink commits each batch under its number. A batch that Spark
-runs again writes nothing. Payments are JSON such as {"customer": "ada", "amount": 12.5}.
+Spark's checkpoint holds the positions in the topic, and the sink commits each batch under its number. A batch that
+Spark runs again writes nothing. Payments are JSON such as {"customer": "ada", "amount": 12.5}.
 
 Needs `pip install 'mainstem[spark]'` and a running server. Set MAINSTEM_URL if it is not at the default address.
 """

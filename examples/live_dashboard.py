@@ -15,6 +15,7 @@ from collections import Counter
 import mainstem
 from mainstem.client import CaughtUp, Record
 
+PARTITIONS = 3
 HISTORY = [("/", 60), ("/docs", 30), ("/pricing", 10)]
 LIVE = [("/docs", 45), ("/pricing", 5)]
 
@@ -22,17 +23,20 @@ LIVE = [("/docs", 45), ("/pricing", 5)]
 def main() -> None:
     visits = f"visits-{secrets.token_hex(4)}"
     with mainstem.Client() as client:
-        client.create_topic(visits, partitions=3)
+        client.create_topic(visits, partitions=PARTITIONS)
         visit(client, visits, HISTORY)
         visitors = threading.Thread(target=visit, args=(client, visits, LIVE))
         board: Counter[str] = Counter()
+        behind = set(range(PARTITIONS))
         expected = sum(number for _, number in HISTORY + LIVE)
         for event in client.watch({visits: 0}):
             if isinstance(event, Record):
                 board[event.value["page"]] += 1
-            elif isinstance(event, CaughtUp) and not visitors.ident:
-                show("so far", board)
-                visitors.start()
+            elif isinstance(event, CaughtUp) and behind:
+                behind.discard(event.partition or 0)
+                if not behind:
+                    show("so far", board)
+                    visitors.start()
             if board.total() == expected:
                 break
         show("live", board)

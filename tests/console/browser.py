@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
@@ -26,7 +25,6 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 _INSTALL_S = 300
 _PATIENCE_MS = 30_000  # this machine may be busy
 expect.set_options(timeout=_PATIENCE_MS)
@@ -72,7 +70,10 @@ class Watched:
 
     def violations(self) -> list[str]:
         """What axe finds wrong for people who cannot see or point: WCAG 2.2, levels A and AA."""
-        self.page.evaluate(_AXE.read_text(encoding="utf-8"))
+        import axe_playwright_python
+
+        axe = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+        self.page.evaluate(axe.read_text(encoding="utf-8"))
         found = self.page.evaluate(
             "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
         )
