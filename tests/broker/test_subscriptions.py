@@ -56,6 +56,8 @@ class _Client:
     def active_changed(self, active: bool) -> None:
         self.active.append(active)
 
+    def reached_end(self) -> None: ...
+
     def disconnect(self) -> None: ...
 
 

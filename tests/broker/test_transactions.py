@@ -457,3 +457,22 @@ async def test_kafka_clients_see_the_same_records_as_other_readers(machine: Mach
             broker = await machine.open()
         else:
             broker = await machine.restart()
+
+
+async def test_a_transaction_with_two_phase_commit_never_times_out(stage: Stage) -> None:
+    broker = stage.broker
+    await broker.create_topic("t")
+    started = await broker.transactions.initialise_two_phase("tx")
+    writer = Writer(broker, ProducerStamp("tx", started.producer, started.epoch))
+    await writer.write("t", b"x")
+    idle = await Writer.start(broker, "idle")
+    await broker.transactions.enforce()
+    stage.clock.advance(2 * TRANSACTIONAL_ID_IDLE_MS)
+    await broker.append("t", build_batch([b"y"], timestamps_ms=TIME_MS))  # ledger time follows
+    assert await broker.transactions.enforce() == ()
+    with pytest.raises(TransactionNotFound):  # the open one does not keep unused ids
+        broker.transactions.describe(idle.stamp.id)
+    started = await broker.transactions.initialise_two_phase("tx", keep=True)
+    assert started.kept == (writer.stamp.producer, writer.stamp.epoch)
+    await broker.transactions.end(ProducerStamp("tx", started.producer, started.epoch), commit=True)
+    assert await seen(broker) == [b"x", b"y"]

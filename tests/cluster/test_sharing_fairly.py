@@ -118,7 +118,7 @@ async def _acks(world: World, positions_tried: int) -> list[float]:
 
 
 def test_three_brokers_over_etcd_acknowledge_within_a_few_round_trips() -> None:
-    """Although the others commit meanwhile."""
+    """Other brokers commit meanwhile, and the store is not needed."""
     round_trip_s = 0.004
     world = World(5, Faults(latency_s=(round_trip_s / 2, round_trip_s / 2)))
     taken = world.run(_acks(world, ETCD_POSITIONS_TRIED))

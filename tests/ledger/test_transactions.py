@@ -23,6 +23,7 @@ from mainstem.ledger.topics import DeleteTopic
 from mainstem.ledger.transactions import (
     EPOCH_MAX,
     TRANSACTIONAL_ID_CHARS_MAX,
+    TWO_PHASE_TIMEOUT_MS,
     AddStreamsToTransaction,
     ExpireTransactions,
     ForgetTransactionalIds,
@@ -31,7 +32,7 @@ from mainstem.ledger.transactions import (
     TransactionPhase,
 )
 
-from .transactional import DUPLICATE, FENCED, INVALID, OK, Producer
+from .transactional import DUPLICATE, FENCED, INVALID, JOINING, OK, Producer
 from .writer import Writer
 
 
@@ -342,3 +343,66 @@ def test_phases_are_kept_as_numbers_that_never_change() -> None:
         ("COMMITTED", 2),
         ("ABORTED", 3),
     ]
+
+
+# Two-phase commit
+
+
+def two_phase(writer: Writer, *, keep: bool = True) -> Producer:
+    """The producer `tx` starts again."""
+    again = object.__new__(Producer)
+    again.writer, again.id, again.sequences = writer, "tx", {}
+    started = writer.do(InitProducer("tx", 1, two_phase=True, keep=keep))
+    again.producer, again.epoch, again.marked = started.producer, started.epoch, started.marked
+    return again
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("bump", [True, False])
+def test_a_kept_transaction_is_ended_by_the_next_start(writer: Writer, commit: bool, bump: bool) -> None:
+    first = two_phase(writer)
+    assert writer.ledger.transactions.get("tx").timeout_ms == TWO_PHASE_TIMEOUT_MS  # type: ignore[union-attr]
+    first.write(0)
+    first.join("g")
+    first.offsets("g", (1, 5, ""))
+    for _ in range(2):  # two crashes
+        second = two_phase(writer)
+        kept = writer.ledger.transactions.get("tx")
+        assert kept is not None
+        assert kept.open
+        assert kept.kept == (first.producer, first.epoch)
+    assert isinstance(first.end(True), ProducerFenced)
+    assert first.append(0)[1] == FENCED
+    for refused in (second.add(0), second.add(1), second.join("h"), second.offsets("g", (1, 6, ""))):
+        assert isinstance(refused, InvalidTransaction)
+    assert second.append(0, flags=JOINING)[1] == INVALID
+    restored = Ledger.decode(writer.ledger.encode())
+    assert restored.digest() == writer.ledger.digest()
+    ended = second.end(commit, bump=bump)
+    assert ended.marked == ((0, 0, 1),)
+    assert (writer.ledger.cursors.get("g", 1) is not None) == commit
+    second.write(0)  # the next transaction
+    assert second.end(True, bump=bump).marked == ((0, 2, 3),)
+
+
+def test_without_keep_a_start_aborts_what_was_left_open(writer: Writer) -> None:
+    two_phase(writer).write(0)
+    two_phase(writer)  # keeps it
+    aborting = two_phase(writer, keep=False)
+    assert aborting.marked == ((0, 0, 1),)
+    assert two_phase(writer).marked == ()
+    assert writer.ledger.transactions.get("tx").kept is None  # type: ignore[union-attr]
+    refused = writer.do(InitProducer("tx", 1_000, keep=True))
+    assert isinstance(refused, InvalidInput)
+
+
+def test_a_kept_transaction_outlives_the_epochs_of_its_writer(writer: Writer) -> None:
+    two_phase(writer)
+    writer.ledger.transactions.get("tx").epoch = EPOCH_MAX - 2  # type: ignore[union-attr]
+    first = two_phase(writer)
+    first.write(0)
+    second = two_phase(writer)
+    assert (second.epoch, second.producer != first.producer) == (0, True)
+    assert second.end(True).marked == ((0, 0, 1),)
+    second.write(0)
+    assert second.end(True).marked == ((0, 2, 3),)

@@ -176,7 +176,10 @@ def _settings_of_each_field() -> list[tuple[str, Any]]:
         kind = typing.get_type_hints(TopicConfig)[field.name]
         values = {
             Literal: lambda kind=kind: typing.get_args(kind),
-            tuple: lambda field=field: ((), (("a", "b"),) if field.name == "inert" else ("a",)),
+            tuple: lambda field=field: (
+                (),
+                (("a", "b"),) if field.name in ("inert", "properties") else ("a",),
+            ),
         }.get(typing.get_origin(kind))
         plain: dict[Any, tuple[Any, ...]] = {
             int: (0, 1, 2**53),

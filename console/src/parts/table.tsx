@@ -1,6 +1,7 @@
 // A table. Rows that open something are focusable: arrow keys move, Enter opens.
 
 import type { ComponentChildren } from "preact";
+import { ScrollFrame } from "./scroll_frame";
 
 export interface Column<T> {
   name: string;
@@ -18,7 +19,7 @@ export function Table<T>(props: {
   selected?: string | number;
 }) {
   return (
-    <div class="table-frame">
+    <ScrollFrame class="table-frame" label={props.label}>
       <table class="table" aria-label={props.label}>
         <thead>
           <tr>
@@ -57,7 +58,7 @@ export function Table<T>(props: {
           })}
         </tbody>
       </table>
-    </div>
+    </ScrollFrame>
   );
 }
 

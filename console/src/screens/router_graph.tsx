@@ -1,5 +1,6 @@
 // A graph with topics as boxes, in columns by distance from the sources, and routers as arrows.
 
+import { ScrollFrame } from "../parts/scroll_frame";
 import { short } from "../format";
 import { go } from "../route";
 import type { RouterListing } from "../types";
@@ -28,7 +29,7 @@ export function RouterGraph({ routers }: { routers: RouterListing[] }) {
   });
   const width = columns.length * (BOX.width + GAP.x) - GAP.x + 24;
   return (
-    <div class="graph">
+    <ScrollFrame class="graph" label="Graph of routers">
       <svg viewBox={`0 0 ${width} ${height}`} width={width} height={height} role="img" aria-label="Routers between topics">
         <defs>
           <marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
@@ -57,7 +58,7 @@ export function RouterGraph({ routers }: { routers: RouterListing[] }) {
           </g>
         ))}
       </svg>
-    </div>
+    </ScrollFrame>
   );
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.api.base import Performance
-from mainstem.api.topics import Durability
+from mainstem.api.topics import BacklogPolicy, Durability
 
 
 class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
@@ -20,6 +20,13 @@ class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
     topics_max: int | msgspec.UnsetType = msgspec.UNSET
     partitions_max: int | msgspec.UnsetType = msgspec.UNSET
     bytes_max: int | msgspec.UnsetType = msgspec.UNSET
+    keep_backlog: bool | msgspec.UnsetType | None = msgspec.UNSET
+    subscription_ttl_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    backlog_bytes: int | msgspec.UnsetType | None = msgspec.UNSET
+    backlog_bytes_policy: BacklogPolicy | msgspec.UnsetType | None = msgspec.UNSET
+    backlog_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    backlog_ms_policy: BacklogPolicy | msgspec.UnsetType | None = msgspec.UNSET
+    deduplication: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class NamespaceReport(msgspec.Struct, frozen=True):
@@ -35,6 +42,13 @@ class NamespaceReport(msgspec.Struct, frozen=True):
     topics_max: int
     partitions_max: int
     bytes_max: int
+    keep_backlog: bool | None
+    subscription_ttl_ms: int | None
+    backlog_bytes: int | None
+    backlog_bytes_policy: BacklogPolicy | None
+    backlog_ms: int | None
+    backlog_ms_policy: BacklogPolicy | None
+    deduplication: bool | None
     topics_total: int
     partitions_total: int
     bytes_total: int

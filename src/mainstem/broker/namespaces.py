@@ -11,6 +11,7 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.namespaces import (
     DEFAULT,
     ID_SEPARATOR,
+    TOPIC_DEFAULTS,
     AddNamespace,
     AlterNamespace,
     NamespacePolicies,
@@ -28,6 +29,7 @@ from mainstem.log.log import Log
 __all__ = [
     "DEFAULT",
     "ID_SEPARATOR",
+    "TOPIC_DEFAULTS",
     "NamespacePolicies",
     "NamespaceService",
     "NamespaceView",
@@ -155,6 +157,11 @@ class NamespaceService:
         """The topics of a namespace, by name."""
         return [topic for topic in self._log.ledger.topics if topic.namespace == name]
 
+    @property
+    def topic_changes(self) -> int:
+        """Changes when a topic is created, altered or deleted."""
+        return self._log.ledger.topics.changes
+
     def counts(self, name: str) -> tuple[int, int]:
         """How many topics a namespace has, and how many partitions they have together."""
         return self._namespaces.topics_of(name), self._namespaces.partitions_of(name)
@@ -210,9 +217,7 @@ class NamespaceService:
         """The config of a topic without settings of its own: the server's, changed by the policies of its namespace."""
         policies = self.policies(full_name)
         changes = {
-            field: value
-            for field in ("retention_ms", "retention_bytes", "ttl_ms", "durability")
-            if (value := getattr(policies, field)) is not None
+            field: value for field in TOPIC_DEFAULTS if (value := getattr(policies, field)) is not None
         }
         return msgspec.structs.replace(self._default_config, **changes) if changes else self._default_config
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from mainstem.api.namespaces import NamespaceDescriptionBody
+from mainstem.api.topics import BacklogPolicy
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
 
@@ -24,6 +25,13 @@ _POLICIES: tuple[tuple[str, Any, str], ...] = (
     ("ttl_ms", int, "Lifetime of records in new topics; 0: off."),
     ("durability", click.Choice(["ephemeral", "memory", "disk", "fsync"]), "Durability of new topics."),
     ("partitions", int, "Partitions of new topics."),
+    ("keep_backlog", bool, "Whether retention of new topics keeps what subscriptions have not acknowledged."),
+    ("subscription_ttl_ms", int, "Age at which subscriptions of new topics skip a record; 0: never."),
+    ("backlog_bytes", int, "Backlog quota of new topics, in bytes; 0: no limit."),
+    ("backlog_bytes_policy", click.Choice(get_args(BacklogPolicy)), "What happens above that quota."),
+    ("backlog_ms", int, "Backlog quota of new topics, as the age of a record; 0: no limit."),
+    ("backlog_ms_policy", click.Choice(get_args(BacklogPolicy)), "What happens above that quota."),
+    ("deduplication", bool, "Whether new topics store messages once that a Pulsar producer sends again."),
     ("topics_max", int, "Maximum number of topics; 0: no limit."),
     ("partitions_max", int, "Maximum partitions of all topics together; 0: no limit."),
     ("bytes_max", int, "Maximum bytes of live records; 0: no limit."),

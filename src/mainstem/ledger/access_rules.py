@@ -16,7 +16,7 @@ ACCESS_RULE_CHARS_MAX = 1_024  # of a resource, a principal or a host
 
 _RESOURCE_TYPES = (*range(2, 7), *range(101, 107))
 _PATTERN_TYPES = (3, 4)
-_OPERATIONS = range(2, 15)
+_OPERATIONS = range(2, 16)
 _PERMISSIONS = (2, 3)
 
 

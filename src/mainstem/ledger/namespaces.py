@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from mainstem import limits
-from mainstem.api.topics import Durability
+from mainstem.api.topics import BacklogPolicy, Durability
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -87,6 +87,22 @@ class NamespacePolicies(msgspec.Struct, frozen=True, array_like=True):
     topics_max: int = 0
     partitions_max: int = 0  # of all topics together
     bytes_max: int = 0  # live records of all topics together, as caps count them
+    keep_backlog: bool | None = None  # of new topics, as are the others: see TopicConfig
+    subscription_ttl_ms: int | None = None
+    backlog_bytes: int | None = None
+    backlog_bytes_policy: BacklogPolicy | None = None
+    backlog_ms: int | None = None
+    backlog_ms_policy: BacklogPolicy | None = None
+    deduplication: bool | None = None
+
+
+# The policies that are defaults of a topic's config, by the names that both have in common.
+TOPIC_DEFAULTS = (
+    *("retention_ms", "retention_bytes", "ttl_ms", "durability"),
+    *("keep_backlog", "subscription_ttl_ms"),
+    *("backlog_bytes", "backlog_bytes_policy", "backlog_ms", "backlog_ms_policy"),
+    "deduplication",
+)
 
 
 class TopicNamespace(msgspec.Struct, frozen=True, array_like=True):
@@ -267,7 +283,10 @@ class Namespaces(Section[list[TopicNamespace]]):
 
 
 def _bad_policies(policies: NamespacePolicies) -> InvalidInput | None:
-    for field, least in (("retention_ms", -1), ("retention_bytes", -1), ("ttl_ms", 0)):
+    for field, least in (
+        *(("retention_ms", -1), ("retention_bytes", -1), ("ttl_ms", 0)),
+        *(("subscription_ttl_ms", 0), ("backlog_bytes", 0), ("backlog_ms", 0)),
+    ):
         value = getattr(policies, field)
         if value is not None and not least <= value <= limits.OFFSET_MAX:
             return InvalidInput(f"{field} of a namespace is {least} (off) or more, not {value}")

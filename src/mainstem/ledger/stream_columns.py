@@ -32,7 +32,7 @@ STATE_COLUMNS = (
     "durability",
     "alive",
 )
-_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "plain", "compacts")
+_CONFIG_COLUMNS = ("cap_records", "cap_bytes", "key_window_ms", "rejects", "terminated", "plain", "compacts")
 
 
 class StreamColumns:
@@ -54,7 +54,10 @@ class StreamColumns:
         self.cap_bytes: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # 0 = off
         self.key_window_ms: Int64s = np.zeros(_FIRST_STREAMS, np.int64)  # of idempotency keys
         self.rejects: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # a full stream rejects records
-        self.plain: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # alive, in the log, no cap, not tracked
+        self.terminated: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # the stream takes no more records
+        self.plain: Bools = np.zeros(
+            _FIRST_STREAMS, np.bool_
+        )  # alive, in the log, no cap, not tracked, not terminated
         self.compacts: Bools = np.zeros(_FIRST_STREAMS, np.bool_)  # the log compacts it
         self._bind()
 
@@ -89,9 +92,11 @@ class StreamColumns:
         self.cap_bytes[stream] = config.cap_bytes
         self.key_window_ms[stream] = config.idempotency_window_ms
         self.rejects[stream] = config.discard == "reject"
+        self.terminated[stream] = config.terminated
         capped = config.cap_records or config.cap_bytes or config.tracked
-        self.plain[stream] = not capped and config.durability != "ephemeral"
-        self.compacts[stream] = self.plain[stream] and "compact" in config.cleanup_policy
+        uncapped = not capped and config.durability != "ephemeral"
+        self.plain[stream] = uncapped and not config.terminated
+        self.compacts[stream] = uncapped and "compact" in config.cleanup_policy
 
     def columns_digest(self) -> int:
         """The hash of the columns that a checkpoint holds."""

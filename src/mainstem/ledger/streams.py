@@ -240,7 +240,7 @@ class Streams(StreamColumns, Section[StreamsState]):
         columns = self._columns.get(stream)
         if columns is not None and rows is not None:
             size = int(rows["size"].sum(dtype=np.int64))
-        if self.rejects[stream] and self._overflows(stream, count, size):
+        if self.terminated[stream] or (self.rejects[stream] and self._overflows(stream, count, size)):
             return FULL
         base = self.append_plain(stream, count, size, max_timestamp)
         if columns is not None:

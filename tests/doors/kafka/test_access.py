@@ -38,6 +38,7 @@ from tests.support.batches import batch
 from .conftest import KafkaStage, opened
 from .messages import make
 from .requests import fetch, metadata, produce
+from .transactional import Client
 
 _BY_HAND = {0, 1, 3, 32, 78}
 _FREE = {17, 18, 36, 60}
@@ -318,3 +319,16 @@ def test_decisions_match_the_rules_evaluated_one_by_one(
     access.configure(AccessOptions(rules="on"))
     held.delete(DeleteAccessRules(tuple(rules)), Moment())
     assert not access.allows(Principal(principal), host, operation, ResourceType.TOPIC, name)
+
+
+async def test_two_phase_commit_needs_a_permission_of_its_own(broker: Broker) -> None:
+    async with opened(broker, access=AccessOptions(rules="on"), two_phase_commit=True) as stage:
+        client = Client(await stage.connect())
+        kind = ResourceType.TRANSACTIONAL_ID
+        await _allow(broker, _rule("tx", Operation.WRITE, kind=kind))
+        assert await client.init(6) is ErrorCode.none
+        refused = ErrorCode.transactional_id_authorization_failed
+        assert await client.init(6, enable2_pc=True) is refused
+        await _allow(broker, _rule("tx", Operation.TWO_PHASE_COMMIT, kind=kind))
+        assert await client.init(6, enable2_pc=True) is ErrorCode.none
+        assert await client.init(6, keep_prepared_txn=True) is ErrorCode.invalid_request

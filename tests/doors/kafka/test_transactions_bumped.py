@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from mainstem.broker.broker import Broker
 from tests.support.cluster_server import server_process
 
 from .conftest import KafkaStage
-from .transactional import Client
+from .requests import fetch, metadata
+from .transactional import DESCRIBE, INIT, Client, milliseconds
 from .wire import Wire
 
 OK, FENCED = ErrorCode.none, ErrorCode.invalid_producer_epoch
@@ -137,11 +139,48 @@ async def test_a_producer_cannot_join_the_transaction_of_another_id(client: Clie
     assert await client.finish(True) == (ErrorCode.invalid_txn_state, -1, -1)
 
 
-async def test_two_phase_commit_is_refused_by_name(client: Client) -> None:
+async def test_two_phase_commit_is_refused_unless_it_is_enabled(client: Client) -> None:
     refused = ErrorCode.transactional_id_authorization_failed
     assert await client.init(6, enable2_pc=True) is refused
-    assert await client.init(6, keep_prepared_txn=True) is ErrorCode.unsupported_version
+    assert await client.init(6, keep_prepared_txn=True) is refused
     assert client.epoch == 0
+
+
+async def test_a_kept_transaction_survives_a_kill_and_is_completed(tmp_path: Path) -> None:
+    data, flags = tmp_path / "data", ("--kafka-two-phase-commit", "true")
+    prepared: list[tuple[int, int]] = []
+    async with killed(data, *flags) as wire:
+        await wire.ask(metadata(9, "t", create=True))
+        for name in ("a", "b"):
+            client = Client(wire, name)
+            assert await client.init(6, enable2_pc=True, timeout_ms=1) is OK
+            assert await client.produce("t", 0, name.encode()) == (OK, len(prepared))
+            prepared.append((client.producer, client.epoch))
+    async with killed(data, *flags) as wire:
+        described = await Client(wire, "a").ask(DESCRIBE, 0, transactional_ids=("a",))
+        [state] = described.transaction_states
+        assert (state.transaction_state, state.transaction_timeout // timedelta(milliseconds=1)) == (
+            "Ongoing",
+            2**31 - 1,
+        )
+        for name, (producer, epoch), commit in zip("ab", prepared, (True, False), strict=True):
+            client = Client(wire, name)
+            timeout = milliseconds(1)
+            started = await client.ask(
+                INIT, 6, transaction_timeout=timeout, enable2_pc=True, keep_prepared_txn=True
+            )
+            assert (started.error_code, started.producer_epoch) == (OK, epoch + 1)
+            assert (started.ongoing_txn_producer_id, started.ongoing_txn_producer_epoch) == (producer, epoch)
+            client.producer, client.epoch = started.producer_id, started.producer_epoch
+            assert await client.produce("t", 0, b"more") == (ABORTABLE, -1)
+            assert (await client.finish(commit))[0] is OK
+            assert await client.produce("t", 0, b"next") == (OK, 3 if commit else 6)
+            assert (await client.finish(True))[0] is OK
+        fetched = await wire.ask(fetch(4, "t", (0, 0), isolation=1))
+        found = fetched.responses[0].partitions[0]
+        assert [(row.producer_id, row.first_offset) for row in found.aborted_transactions] == [
+            (prepared[1][0], 1)
+        ]
 
 
 async def test_kills_between_write_end_and_response_change_nothing(tmp_path: Path) -> None:
@@ -164,9 +203,9 @@ async def test_kills_between_write_end_and_response_change_nothing(tmp_path: Pat
 
 
 @asynccontextmanager
-async def killed(data: Path) -> AsyncIterator[Wire]:
+async def killed(data: Path, *flags: str) -> AsyncIterator[Wire]:
     """A connection to a server that is killed in the end."""
-    with server_process(data) as server:
+    with server_process(data, *flags) as server:
         wire = await Wire.connect(server.address("kafka"))
         yield wire
         server.kill()

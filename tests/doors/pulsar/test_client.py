@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mainstem.testing.server import ServerProcess
+from tests.support.certificates import make_certificates
 
 from .conftest import connect
 
@@ -216,7 +217,7 @@ def test_the_admin_api_creates_shows_and_deletes(client: pulsar.Client, server: 
     topic = f"/admin/v2/persistent/shop/orders/{name}"
     _ask(server, "PUT", "/admin/v2/namespaces/shop/orders")
     _ask(server, "PUT", f"{topic}/partitions", "3")
-    assert _ask(server, "GET", f"{topic}/partitions") == {"partitions": 3}
+    assert _ask(server, "GET", f"{topic}/partitions") == {"partitions": 3, "deleted": False, "properties": {}}
     full = f"persistent://shop/orders/{name}"
     assert client.get_topic_partitions(full) == [f"{full}-partition-{at}" for at in range(3)]
     consumer = client.subscribe(full, "s", consumer_type=pulsar.ConsumerType.Shared)
@@ -284,3 +285,23 @@ def _check_rights_of_the_admin_api(server: ServerProcess) -> None:
         )
     listed = httpx.get(f"{url}/admin/v2/persistent/public/default", headers=owner)
     assert {name.rpartition("/")[2] for name in listed.json()} == {"t", "__audit"}
+
+
+def test_a_certificate_names_the_client(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    tls = ("--pulsar-tls-cert", str(files / "server.pem"), "--pulsar-tls-key", str(files / "server.key"))
+    flags = (*tls, "--pulsar-tls-ca", str(files / "ca.pem"), "--text", "off", "--kafka", "off")
+    names = ("--kafka-super-users", "CN=pump-7,O=Plant\\, North")
+    with ServerProcess(tmp_path / "data", *flags, *names) as server:
+        url = f"pulsar+ssl://{server.address('pulsar')}"
+        shown = {"logger": pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")}
+        trusted = {"tls_trust_certs_file_path": str(files / "ca.pem"), "operation_timeout_seconds": 20}
+        certificate = pulsar.AuthenticationTLS(str(files / "client.pem"), str(files / "client.key"))
+        client = pulsar.Client(url, authentication=certificate, **trusted, **shown)
+        client.create_producer("t").send(b"v")
+        client.close()
+        trusted["operation_timeout_seconds"] = 1
+        anonymous = pulsar.Client(url, **trusted, **shown)
+        with pytest.raises(pulsar.PulsarException):
+            anonymous.create_producer("t")
+        anonymous.close()

@@ -63,7 +63,7 @@ _ON_NAMES: dict[Scope, dict[ResourceType, tuple[Operation, ...]]] = {
         **dict.fromkeys((_R.TOPIC, _R.ROUTER, _R.SUBJECT, _R.BUCKET), _ADMINISTERS),
         **dict.fromkeys((_R.TABLE, _R.NAMESPACE), (*_ADMINISTERS, _O.DELETE)),
         _R.GROUP: (_O.DELETE, _O.ALTER_CONFIGS),
-        _R.TRANSACTIONAL_ID: (_O.ALTER,),
+        _R.TRANSACTIONAL_ID: (_O.ALTER, _O.TWO_PHASE_COMMIT),
     },
 }
 

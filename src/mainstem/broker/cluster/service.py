@@ -85,7 +85,7 @@ class Cluster:
 
     def members(self) -> Sequence[BrokerMember]:
         """All members, by number. A broker that has not joined counts itself only if it is alone."""
-        there = list(self._log.ledger.members)
+        there = list(self._log.ledger.members) if self.shared else []  # else they shared the log once
         return there or [self.here]
 
     @property

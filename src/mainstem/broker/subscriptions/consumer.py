@@ -30,6 +30,10 @@ class ConsumerSink(Protocol):
         """The consumer became the one that gets records, or another one did."""
         ...
 
+    def reached_end(self) -> None:
+        """The topic is terminated, and everything was read."""
+        ...
+
     def disconnect(self) -> None:
         """The subscription was moved or deleted, or its topic was. The client may subscribe again."""
         ...
@@ -53,6 +57,7 @@ class SubscriptionConsumer:
         self.unacked = 0  # messages that were delivered and not acknowledged
         self.delivered = 0
         self.redelivered = 0
+        self.at_end = False  # it knows that the topic has no more records
 
     @property
     def has_permits(self) -> bool:

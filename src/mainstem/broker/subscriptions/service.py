@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from mainstem.broker.streams import StreamService, stream_of
@@ -12,9 +13,11 @@ from mainstem.broker.subscriptions.subscription import Subscription, Subscriptio
 from mainstem.errors import SubscriptionBusy, SubscriptionNotFound
 from mainstem.ledger.subscriptions import (
     AckedRecords,
+    AckRecords,
     AddSubscription,
     MoveSubscription,
     Properties,
+    PutSubscriptionProperties,
     RemoveSubscription,
     StoredSubscription,
 )
@@ -35,6 +38,8 @@ class SubscriptionSummary(NamedTuple):
     unacked: int  # entries that consumers hold
     consumers: tuple[SubscriptionConsumer, ...]
     properties: Properties
+    ranges: int  # of acknowledged records above the mark
+    active: SubscriptionConsumer | None  # the one that gets records, if only one does
 
 
 class SubscriptionService:
@@ -78,17 +83,36 @@ class SubscriptionService:
                 stored = await self._create(stream, name, start, properties)
             acked = stored.acked
         else:
+            stored = None
             acked = volatile = AckedRecords(start)
         found = self._running.get((stream, name))
         if found is not None:  # another consumer was faster
             return found
         acks = Acks(self._log, stream, name, volatile)
         opened = Subscription(
-            name, stream, partition, acked, acks, reader, self._clock.now_ms, durable=durable
+            name,
+            stream,
+            partition,
+            acked,
+            acks,
+            reader,
+            self._clock.now_ms,
+            stored,
+            ended=partial(self._ended, stream),
         )
         self._running[stream, name] = opened
         self._streams.watch([stream], opened)
         return opened
+
+    def _ended(self, stream: int) -> bool:
+        topic = self._streams.of_stream(stream)
+        return topic is not None and topic.config.terminated
+
+    def wake(self, streams: tuple[int, ...]) -> None:
+        """The topic of these streams is terminated: tell the consumers that have read everything."""
+        for subscription in self._running.values():
+            if subscription.stream in streams:
+                subscription.changed()
 
     async def _create(self, stream: int, name: str, mark: int, properties: Properties) -> StoredSubscription:
         created: StoredSubscription = await self._log.propose(AddSubscription(stream, name, mark, properties))
@@ -142,8 +166,50 @@ class SubscriptionService:
     async def skip(self, topic: Topic, partition: int, name: str, mark: int) -> None:
         """Acknowledge everything below `mark`. Raises SubscriptionNotFound."""
         stream = stream_of(topic, partition)
-        subscription = await self.open(topic, partition, name, start=mark)
-        await subscription.ack_below(min(mark, self._streams.bounds(stream)[1]))
+        await self.skip_stream(stream, name, min(mark, self._streams.bounds(stream)[1]))
+
+    async def skip_stream(self, stream: int, name: str, mark: int) -> None:
+        """The same, where `mark` is at most the end of the stream."""
+        running = self._running.get((stream, name))
+        if running is not None:
+            await running.skip_to(mark)
+        else:
+            await self._log.propose(AckRecords(stream, name, mark))
+
+    def after_unacked(self, stream: int, name: str, count: int) -> int:
+        """The offset after the next `count` records that a subscription has not acknowledged."""
+        end = self._streams.bounds(stream)[1]
+        acked = self._acked(stream, name)
+        for first, last in acked.unacked(acked.mark, end):
+            if last - first >= count:
+                return first + count
+            count -= last - first
+        return end
+
+    def next_unacked(self, stream: int, name: str) -> int:
+        """The first offset that a subscription has not acknowledged; the end if there is none."""
+        end = self._streams.bounds(stream)[1]
+        acked = self._acked(stream, name)
+        return next((first for first, _ in acked.unacked(acked.mark, end)), end)
+
+    def has_unacked(self, stream: int, name: str, first: int, end: int) -> bool:
+        """Whether a subscription has something to acknowledge in [first, end)."""
+        return bool(self._acked(stream, name).unacked(first, end))
+
+    def _acked(self, stream: int, name: str) -> AckedRecords:
+        running = self._running.get((stream, name))
+        stored = self._stored.get(stream, name)
+        if running is None and stored is None:
+            raise SubscriptionNotFound(name)
+        return running.acked if running is not None else stored.acked  # type: ignore[union-attr]  # one of them
+
+    async def put_properties(self, topic: Topic, partition: int, name: str, properties: Properties) -> None:
+        """Replace the properties. Raises SubscriptionNotFound, InvalidInput."""
+        await self._log.propose(PutSubscriptionProperties(stream_of(topic, partition), name, properties))
+
+    def marks(self, stream: int) -> list[tuple[str, int]]:
+        """The durable subscriptions of a stream, and below which offset each acknowledged everything."""
+        return [(one.name, one.acked.mark) for one in self._stored.of_stream(stream)]
 
     async def delete(self, topic: Topic, partition: int, name: str, *, force: bool = False) -> None:
         """Raises SubscriptionNotFound, and SubscriptionBusy if it has consumers, unless `force`."""
@@ -159,6 +225,13 @@ class SubscriptionService:
             await self._end(running)
         if self._stored.get(stream, name) is not None:
             await self._log.propose(RemoveSubscription(stream, name))
+
+    def disconnect(self, streams: tuple[int, ...]) -> None:
+        """Consumers of these streams have to connect again."""
+        for subscription in list(self._running.values()):
+            if subscription.stream in streams:
+                subscription.sought = True
+                subscription.disconnect_all()
 
     def forget(self, streams: tuple[int, ...] | list[int]) -> None:
         """The topic of these streams is deleted."""
@@ -194,6 +267,8 @@ class SubscriptionService:
                 0 if running is None else running.unacked,
                 consumers,
                 stored.properties,
+                len(acked),
+                None if running is None else running.active,
             )
         for (number, name), running in self._running.items():
             if number == stream and name not in found and (running.consumers or not running.durable):
@@ -206,6 +281,8 @@ class SubscriptionService:
                     running.unacked,
                     tuple(running.consumers),
                     (),
+                    len(running.acked),
+                    running.active,
                 )
         return [found[name] for name in sorted(found)]
 

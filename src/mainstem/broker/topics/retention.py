@@ -57,13 +57,20 @@ class Retention:
             floor = await self._log.retention_floor(
                 stream, keep_after_ms=now - config.retention_ms, keep_bytes=None
             )
-            moved |= await self._trim(stream, floor, "ttl")
+            moved |= await self._trim(stream, self._without_backlog(stream, floor, config), "ttl")
         if config.retention_bytes >= 0 and "delete" in config.cleanup_policy:
             floor = await self._log.retention_floor(
                 stream, keep_after_ms=None, keep_bytes=config.retention_bytes
             )
-            moved |= await self._trim(stream, floor, "cap")
+            moved |= await self._trim(stream, self._without_backlog(stream, floor, config), "cap")
         return moved
+
+    def _without_backlog(self, stream: int, floor: int, config: TopicConfig) -> int:
+        """The floor, or what every durable subscription has acknowledged, if that is less and the topic says so."""
+        if not config.keep_backlog:
+            return floor
+        marks = [one.acked.mark for one in self._log.ledger.subscriptions.of_stream(stream)]
+        return min([floor, *marks])
 
     async def _trim(self, stream: int, floor: int, reason: TrimReason) -> bool:
         if floor <= self._log.streams.of(stream).bounds(stream)[0]:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mainstem import limits
-from mainstem.api.topics import Discard, Durability, TopicType
+from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
 from mainstem.ledger.config import SchemaValidation, TopicConfig
 from mainstem.values import INT64_MAX, one_of, whole
 
 Kind = Literal["boolean", "string", "int", "long", "double", "list"]
 
 _INT32_MAX = 2**31 - 1
-_HOUR_MS = 3_600_000
 _DEFAULTS = TopicConfig()
 
 
@@ -92,7 +91,6 @@ _SEGMENTS = "all topics share the files of the log, and the server sets their si
 _SYNCS = "mainstem.durability decides when a record is synced."
 _REPLICAS = "the store replicates the data, not the brokers."
 _TIERS = "data of every age is in one store."
-_TIMES = "records are never rejected for their timestamp."
 
 _KAFKA: tuple[TopicSetting, ...] = (
     _effective(
@@ -135,6 +133,22 @@ _KAFKA: tuple[TopicSetting, ...] = (
         whole(0, limits.BATCH_BYTES_MAX),
         "Maximum size of a record batch, as stored.",
         "message.max.bytes",
+    ),
+    _effective(
+        "message.timestamp.after.max.ms",
+        "long",
+        "timestamp_after_max_ms",
+        whole(0),
+        "How far the newest timestamp of a batch may be ahead of the clock of the broker. LogAppendTime ignores it.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    _effective(
+        "message.timestamp.before.max.ms",
+        "long",
+        "timestamp_before_max_ms",
+        whole(0),
+        "How far the first timestamp of a batch may be behind the clock of the broker. LogAppendTime ignores it.",
+        "log.message.timestamp.before.max.ms",
     ),
     _effective(
         "message.timestamp.type",
@@ -242,27 +256,11 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "log.message.downconversion.enable",
     ),
     _inert(
-        "message.timestamp.after.max.ms",
-        "long",
-        str(_HOUR_MS),
-        whole(0),
-        _TIMES,
-        "log.message.timestamp.after.max.ms",
-    ),
-    _inert(
-        "message.timestamp.before.max.ms",
-        "long",
-        str(INT64_MAX),
-        whole(0),
-        _TIMES,
-        "log.message.timestamp.before.max.ms",
-    ),
-    _inert(
         "message.timestamp.difference.max.ms",
         "long",
         str(INT64_MAX),
         whole(0),
-        _TIMES,
+        "use message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
         "log.message.timestamp.difference.max.ms",
     ),
     _inert("min.insync.replicas", "int", "1", whole(1, _INT32_MAX), _REPLICAS, "min.insync.replicas"),
@@ -293,6 +291,35 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
 
 _OWN: tuple[TopicSetting, ...] = (
     _effective(
+        "mainstem.backlog.bytes",
+        "long",
+        "backlog_bytes",
+        whole(0),
+        "Backlog quota: stored bytes of a partition that its slowest subscription may have left; 0: no limit.",
+    ),
+    _effective(
+        "mainstem.backlog.bytes.policy",
+        "string",
+        "backlog_bytes_policy",
+        one_of(*get_args(BacklogPolicy)),
+        "What happens above that quota: producers are refused, as producer_request_hold (Pulsar clients wait) or "
+        "producer_exception (they fail), or consumer_backlog_eviction acknowledges the oldest records.",
+    ),
+    _effective(
+        "mainstem.backlog.ms",
+        "long",
+        "backlog_ms",
+        whole(0),
+        "Backlog quota: age of the oldest record that a subscription may have left; 0: no limit.",
+    ),
+    _effective(
+        "mainstem.backlog.ms.policy",
+        "string",
+        "backlog_ms_policy",
+        one_of(*get_args(BacklogPolicy)),
+        "What happens above that quota.",
+    ),
+    _effective(
         "mainstem.cap.bytes",
         "long",
         "cap_bytes",
@@ -320,6 +347,27 @@ _OWN: tuple[TopicSetting, ...] = (
         one_of(*get_args(Durability)),
         "What an acknowledged write survives: fsync a power cut; disk and memory the end of the process; "
         "ephemeral nothing.",
+    ),
+    _effective(
+        "mainstem.keep.backlog",
+        "boolean",
+        "keep_backlog",
+        _boolean,
+        "Retention keeps records that a subscription has not acknowledged.",
+    ),
+    _effective(
+        "mainstem.pulsar.deduplication",
+        "boolean",
+        "deduplication",
+        _boolean,
+        "Store a message once that a Pulsar producer sends again: by the name of the producer and its sequence ids.",
+    ),
+    _effective(
+        "mainstem.subscription.ttl.ms",
+        "long",
+        "subscription_ttl_ms",
+        whole(0),
+        "Age at which a record counts as acknowledged in every subscription; 0: never.",
     ),
     _effective(
         "mainstem.table",
@@ -370,3 +418,4 @@ TOPIC_SETTINGS: tuple[TopicSetting, ...] = tuple(
     sorted((*_KAFKA, *_KAFKA_INERT, *_OWN), key=lambda row: row.name)
 )
 BY_NAME = {row.name: row for row in TOPIC_SETTINGS}
+BY_FIELD = {row.field: row for row in TOPIC_SETTINGS if row.field}

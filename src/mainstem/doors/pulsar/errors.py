@@ -16,17 +16,22 @@ class ServerError(IntEnum):
     AUTHORIZATION = 4
     CONSUMER_BUSY = 5
     SERVICE_NOT_READY = 6
+    QUOTA_HELD = 7
     QUOTA_EXCEEDED = 8
     CHECKSUM = 9
     TOPIC_NOT_FOUND = 11
     SUBSCRIPTION_NOT_FOUND = 12
     CONSUMER_NOT_FOUND = 13
+    TOPIC_TERMINATED = 15
     PRODUCER_BUSY = 16
     INVALID_TOPIC_NAME = 17
     INCOMPATIBLE_SCHEMA = 18
     CONSUMER_ASSIGN = 19
     TRANSACTION_COORDINATOR_NOT_FOUND = 20
+    INVALID_TRANSACTION = 21
     NOT_ALLOWED = 22
+    TRANSACTION_CONFLICT = 23
+    TRANSACTION_NOT_FOUND = 24
     PRODUCER_FENCED = 25
 
 
@@ -48,6 +53,12 @@ _CODES: tuple[tuple[type[MainstemError], ServerError], ...] = (
     (errors.SubscriptionNotFound, ServerError.SUBSCRIPTION_NOT_FOUND),
     (errors.NotFound, ServerError.TOPIC_NOT_FOUND),
     (errors.SubscriptionBusy, ServerError.CONSUMER_BUSY),
+    (errors.TransactionConflict, ServerError.TRANSACTION_CONFLICT),
+    (errors.ProducerUnknown, ServerError.TRANSACTION_NOT_FOUND),
+    (errors.InvalidTransaction, ServerError.INVALID_TRANSACTION),
+    (errors.ProducerFenced, ServerError.INVALID_TRANSACTION),
+    (errors.TopicTerminated, ServerError.TOPIC_TERMINATED),
+    (errors.BacklogHeld, ServerError.QUOTA_HELD),
     (errors.TopicFull, ServerError.QUOTA_EXCEEDED),
     (errors.CapacityReached, ServerError.QUOTA_EXCEEDED),
     (errors.LimitReached, ServerError.NOT_ALLOWED),

@@ -16,12 +16,20 @@ from mainstem.errors import InvalidName, NamespaceNotFound, TopicNotFound
 
 class Lookup:
     def __init__(
-        self, broker: Broker, here: Address, *, tls: bool, auto_create: bool, listener: str = "pulsar"
+        self,
+        broker: Broker,
+        here: Address,
+        *,
+        tls: bool,
+        auto_create: bool,
+        deduplication: bool = False,
+        listener: str = "pulsar",
     ) -> None:
         self._broker = broker
         self._here = here
         self._tls = tls
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._listener = listener
 
     def find(self, text: str, caller: PulsarCaller) -> tuple[PulsarTopicName, Topic | None]:
@@ -66,6 +74,7 @@ class Lookup:
         partitions: int | None = None,
         *,
         exist_ok: bool = True,
+        properties: dict[str, str] | None = None,
     ) -> Topic:
         """Raises Forbidden, NamespaceNotFound, InvalidName, TopicExists unless `exist_ok`."""
         caller.check_create(name.name)
@@ -79,6 +88,13 @@ class Lookup:
             changes["max_message_bytes"] = FRAME_BYTES_MAX  # clients expect that 5 MiB pass
         if name.domain == NON_PERSISTENT:
             changes["durability"] = "ephemeral"
+        else:
+            if self._deduplication and namespaces.policies(name.name).deduplication is None:
+                changes["deduplication"] = True
+            if namespaces.policies(name.name).keep_backlog is None:
+                changes["keep_backlog"] = True  # retention of Pulsar never deletes what is not acknowledged
+        if properties:
+            changes["properties"] = tuple(sorted(properties.items()))
         config = msgspec.structs.replace(config, **changes) if changes else config
         wanted = partitions or namespaces.default_partitions(name.name)
         topic = await self._broker.create_topic(
@@ -118,6 +134,23 @@ class Lookup:
             )
             address = found or address
         return f"{'pulsar+ssl' if self._tls else 'pulsar'}://{address}"
+
+    def http_address(self, topic: str) -> str | None:
+        """Where the admin API of that broker is; None: not known, or this broker is the only one."""
+        cluster = self._broker.cluster
+        if not cluster.shared:
+            return None
+        owner = self._owner(topic)
+        members = cluster.members()
+        return next((member.address("http") for member in members if member.broker == owner), None)
+
+    def brokers(self) -> list[str]:
+        """The addresses of all brokers whose Pulsar door is open."""
+        cluster = self._broker.cluster
+        if not cluster.shared:
+            return [str(self._here)]
+        found = (member.address(self._listener) for member in cluster.members())
+        return [str(address) for address in found if address]
 
     def _owner(self, topic: str) -> int | None:
         """The broker that serves a topic: the first by rendezvous hashing whose Pulsar door is open."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import asdict
 
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.groups import (
+    AssignedTopic,
     GroupDeletion,
     GroupDescription,
     GroupList,
@@ -23,9 +23,11 @@ from mainstem.api.groups import (
 )
 from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
 from mainstem.broker.groups.consumer_member import ConsumerMember
+from mainstem.broker.groups.consumer_protocol import read_assignment
+from mainstem.broker.groups.lags import lags
 from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
-from mainstem.broker.groups.service import Groups, ListedGroup
+from mainstem.broker.groups.service import Groups
 from mainstem.broker.share.group import ShareMember
 from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.http.transport.errors import invalid
@@ -33,15 +35,29 @@ from mainstem.doors.http.transport.requests import HttpRequest, forbidden
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
 
+Member = ClassicMember | ConsumerMember | ShareMember
+
 _reset_body = msgspec.json.Decoder(ResetBody)
 
 
 async def list_groups(request: HttpRequest) -> Response:
     """List groups with members or offsets."""
-    listed = [
-        _row(group) for group in groups_of(request).list(everywhere=True) if allowed(request, group.name)
+    groups = groups_of(request)
+    listed = [group for group in groups.list(everywhere=True) if allowed(request, group.name)]
+    members, known = groups.members(), dict(lags(request.broker.log, (group.name for group in listed)))
+    rows = [
+        GroupListing(
+            group.name,
+            group.state,
+            group.kind,
+            group.protocol_type,
+            members.get(group.name, 0) if groups.coordinates(group.name) else None,
+            known.get(group.name),
+            sorted(groups.topics_of(group.name)),
+        )
+        for group in listed
     ]
-    return reply(GroupList(listed, request.performance()))
+    return reply(GroupList(rows, request.performance()))
 
 
 async def get_group(request: HttpRequest) -> Response:
@@ -56,16 +72,14 @@ async def get_group(request: HttpRequest) -> Response:
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name)
     found = groups.get(name)
-    members: list[ClassicMember | ConsumerMember | ShareMember] = (
-        [] if found is None else [*found.members.values()]
-    )
+    members: list[Member] = [] if found is None else [*found.members.values()]
     return reply(
         GroupDescription(
-            **asdict(_row(listed)),
-            members=[
-                MemberDescription(member.member_id, member.client_id, member.client_host, member.instance_id)
-                for member in members
-            ],
+            group=listed.name,
+            state=listed.state,
+            kind=listed.kind,
+            protocol_type=listed.protocol_type,
+            members=[_member(request, member) for member in members],
             offsets=offsets,
             lag=sum(row.lag for row in offsets),
             performance=request.performance(),
@@ -151,8 +165,20 @@ def require_group(request: HttpRequest, operation: Operation, group: str) -> Non
         raise forbidden(operation, ResourceType.GROUP, group)
 
 
-def _row(group: ListedGroup) -> GroupListing:
-    return GroupListing(group.name, group.state, group.kind, group.protocol_type)
+def _member(request: HttpRequest, member: Member) -> MemberDescription:
+    if isinstance(member, ClassicMember):
+        given = read_assignment(member.assignment) or {}
+        partitions = {topic: sorted(numbers) for topic, numbers in given.items()}
+    else:
+        partitions = {}
+        for topic_id, number in sorted(member.assigned):
+            topic = request.broker.streams.get_by_id(topic_id)
+            if topic is not None:
+                partitions.setdefault(topic.name, []).append(number)
+    assignment = [AssignedTopic(topic, numbers) for topic, numbers in sorted(partitions.items())]
+    return MemberDescription(
+        member.member_id, member.client_id, member.client_host, member.instance_id, assignment
+    )
 
 
 def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:

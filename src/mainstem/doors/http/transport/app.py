@@ -219,7 +219,7 @@ class _Exchange:
         self._holder = request.holder
         self._request = request
         request.body = await self._receive_all(self._context.limits.body_bytes)
-        return await api.serve(request, scope["method"], scope["path"])
+        return await api.serve(request, scope["method"], scope["raw_path"].decode("latin-1"))
 
     async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
         scope = self._scope

@@ -45,10 +45,16 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
             "num.partitions",
             "int",
             str(context.default_partitions),
-            "Partitions of a topic made without a word.",
+            "Partitions of a topic that is created without a number of partitions.",
         ),
         BrokerSetting(
             "socket.request.max.bytes", "int", str(limits.KAFKA_REQUEST_BYTES_MAX), "The largest request."
+        ),
+        BrokerSetting(
+            "transaction.two.phase.commit.enable",
+            "boolean",
+            str(context.two_phase_commit).lower(),
+            "Whether producers may use two-phase commit, with transactions that never time out.",
         ),
     ]
     if context.rack is not None:

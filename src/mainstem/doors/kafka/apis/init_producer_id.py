@@ -11,6 +11,8 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
 from mainstem.broker.access.principal import ANONYMOUS
+from mainstem.broker.access.rules import Operation, ResourceType
+from mainstem.broker.transactions.service import StartedProducer
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import producer_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -18,42 +20,60 @@ from mainstem.errors import InvalidInput, MainstemError
 
 _MS = timedelta(milliseconds=1)
 _FENCED_FROM = 4  # first version that knows PRODUCER_FENCED
+_NOBODY = StartedProducer(-1, -1)
 
 
 async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    code, producer, epoch = _unsupported_code(request), -1, -1
-    if code is ErrorCode.none:
+    code, started = ErrorCode.none, _NOBODY
+    if _two_phase(request) and not _may_use_two_phase(call, request):
+        code = ErrorCode.transactional_id_authorization_failed
+    else:
         try:
-            producer, epoch = await _initialise(call, request)
+            started = await _initialise(call, request)
         except MainstemError as error:
             code = producer_code_of(error, fenced=call.version >= _FENCED_FROM)
+    producer, epoch = started.kept or (-1, -1)
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=code,
-        producer_id=ProducerId(producer),
-        producer_epoch=i16(epoch),
+        producer_id=ProducerId(started.producer),
+        producer_epoch=i16(started.epoch),
+        ongoing_txn_producer_id=ProducerId(producer),
+        ongoing_txn_producer_epoch=i16(epoch),
     )
 
 
-def _unsupported_code(request: InitProducerIdRequest) -> ErrorCode:
-    """Refuse two-phase commit, with the code of a Kafka broker that has it disabled."""
-    if request.enable2_pc:
-        return ErrorCode.transactional_id_authorization_failed
-    return ErrorCode.unsupported_version if request.keep_prepared_txn else ErrorCode.none
+def _two_phase(request: InitProducerIdRequest) -> bool:
+    return request.enable2_pc or request.keep_prepared_txn
 
 
-async def _initialise(call: Call, request: InitProducerIdRequest) -> tuple[int, int]:
+def _may_use_two_phase(call: Call, request: InitProducerIdRequest) -> bool:
+    """A producer whose transactions never time out can hold up readers, so it needs a permission of its own."""
+    id = request.transactional_id or ""
+    return call.context.two_phase_commit and call.may_or_audit(
+        Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, id
+    )
+
+
+async def _initialise(call: Call, request: InitProducerIdRequest) -> StartedProducer:
     await call.context.broker.barrier()
-    if request.transactional_id is None:
+    transactions, id = call.context.transactions, request.transactional_id
+    if id is None:
+        if _two_phase(request):
+            raise InvalidInput("two-phase commit needs a transactional id")
         # An idempotent producer that lost its state gets a new id, which has no sequences.
-        return await call.context.transactions.new_producer(_owner(call))
+        return StartedProducer(*await transactions.new_producer(_owner(call)))
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise InvalidInput("a producer states its id and its epoch, or neither")
-    return await call.context.transactions.initialise(
-        request.transactional_id,
-        request.transaction_timeout // _MS,
-        request.producer_id,
-        request.producer_epoch,
+    if not _two_phase(request):
+        timeout_ms = request.transaction_timeout // _MS
+        return StartedProducer(
+            *await transactions.initialise(id, timeout_ms, request.producer_id, request.producer_epoch)
+        )
+    if not request.enable2_pc:
+        raise InvalidInput("only a producer with two-phase commit keeps a transaction")
+    return await transactions.initialise_two_phase(
+        id, request.producer_id, request.producer_epoch, keep=request.keep_prepared_txn
     )
 
 

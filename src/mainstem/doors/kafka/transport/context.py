@@ -62,6 +62,7 @@ class KafkaContext:
     shared: bool = False  # other brokers write to the same log
     auto_create: bool = True  # create topics that a client names
     default_partitions: int = 1
+    two_phase_commit: bool = False  # clients may use it
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)

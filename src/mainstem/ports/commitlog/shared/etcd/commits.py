@@ -69,9 +69,7 @@ from mainstem.ports.commitlog.shared.etcd.records import (
 
 ETCD_ENTRY_BYTES_MAX = 64 * limits.KIB  # a larger entry is stored in the object store, after its payload
 ETCD_WATCH_PAUSE_S = 0.1  # before a lost watch is restarted
-ETCD_POSITIONS_TRIED = (
-    4  # by one transaction: at least this many brokers can commit at once without losing a race
-)
+ETCD_POSITIONS_TRIED = 4  # by one transaction: this many brokers can commit at once without losing a race
 
 _MOVED_ENTRY_BYTES_MAX = (
     16 * limits.KIB

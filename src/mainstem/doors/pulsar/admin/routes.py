@@ -1,0 +1,243 @@
+"""The paths of the admin API, and who answers them: one table.
+
+In a path, `{namespace}` is two segments and `{topic}` is four (`persistent/tenant/namespace/name`), which the handler
+gets as `tenant/namespace` and `persistent://tenant/namespace/name`. Any other name in braces is one segment. Schemas
+name a topic without its domain: `{plain_topic}` is three segments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from mainstem.doors.http.transport.responses import Response
+from mainstem.doors.pulsar.admin import (
+    clusters,
+    messages,
+    namespaces,
+    permissions,
+    policies,
+    rates,
+    schemas,
+    subscriptions,
+    tenants,
+    topics,
+)
+from mainstem.doors.pulsar.topic_names import NON_PERSISTENT, PERSISTENT
+
+AdminHandler = Callable[..., Awaitable[Response]]
+
+_TOPIC = "admin/v2/{topic}"
+_NAMESPACE = "admin/v2/namespaces/{namespace}"
+_SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
+_SCHEMAS = "admin/v2/schemas/{plain_topic}"
+
+_Row = tuple[str, str, AdminHandler]
+
+_CLUSTERS: tuple[_Row, ...] = (
+    ("GET", "admin/v2/clusters", clusters.list_clusters),
+    ("GET", "admin/v2/clusters/{cluster}", clusters.get_cluster),
+    ("PUT", "admin/v2/clusters/{cluster}", clusters.change_cluster),
+    ("POST", "admin/v2/clusters/{cluster}", clusters.change_cluster),
+    ("DELETE", "admin/v2/clusters/{cluster}", clusters.change_cluster),
+    ("GET", "admin/v2/clusters/{cluster}/peers", clusters.list_peers),
+    ("GET", "admin/v2/clusters/{cluster}/failureDomains", clusters.list_failure_domains),
+    ("GET", "admin/v2/brokers", clusters.list_brokers),
+    ("GET", "admin/v2/brokers/health", clusters.get_health),
+    ("GET", "admin/v2/brokers/ready", clusters.get_health),
+    ("GET", "admin/v2/brokers/version", clusters.get_version),
+    ("GET", "admin/v2/brokers/leaderBroker", clusters.get_leader),
+    ("GET", "admin/v2/brokers/configuration", clusters.list_settings),
+    ("GET", "admin/v2/brokers/configuration/runtime", clusters.get_settings),
+    ("GET", "admin/v2/brokers/configuration/values", clusters.get_settings),
+    ("GET", "admin/v2/brokers/internal-configuration", clusters.get_settings),
+    ("GET", "admin/v2/brokers/{cluster}", clusters.list_brokers),
+    ("GET", "admin/v2/broker-stats/{kind}", clusters.get_broker_stats),
+)
+_TENANTS: tuple[_Row, ...] = (
+    ("GET", "admin/v2/tenants", tenants.list_tenants),
+    ("GET", "admin/v2/tenants/{tenant}", tenants.get_tenant),
+    ("PUT", "admin/v2/tenants/{tenant}", tenants.create_tenant),
+    ("POST", "admin/v2/tenants/{tenant}", tenants.update_tenant),
+    ("DELETE", "admin/v2/tenants/{tenant}", tenants.delete_tenant),
+)
+_NAMESPACES: tuple[_Row, ...] = (
+    ("GET", "admin/v2/namespaces/{tenant}", namespaces.list_namespaces),
+    ("GET", _NAMESPACE, namespaces.get_namespace),
+    ("PUT", _NAMESPACE, namespaces.create_namespace),
+    ("DELETE", _NAMESPACE, namespaces.delete_namespace),
+    ("GET", f"{_NAMESPACE}/topics", namespaces.list_topics_of_namespace),
+    ("GET", f"{_NAMESPACE}/bundles", namespaces.get_bundles),
+    ("GET", f"{_NAMESPACE}/replication", namespaces.get_replication),
+    ("POST", f"{_NAMESPACE}/replication", namespaces.set_replication),
+    ("PUT", f"{_NAMESPACE}/unload", namespaces.unload),
+    ("PUT", f"{_NAMESPACE}/{{bundle}}/unload", namespaces.unload),
+    ("POST", f"{_NAMESPACE}/clearBacklog", namespaces.clear_backlog),
+    ("POST", f"{_NAMESPACE}/clearBacklog/{{subscription}}", namespaces.clear_backlog),
+    ("POST", f"{_NAMESPACE}/unsubscribe/{{subscription}}", namespaces.unsubscribe),
+    ("GET", f"{_NAMESPACE}/permissions", permissions.namespace_permissions),
+    ("GET", f"{_NAMESPACE}/permissions/subscription", permissions.subscription_permissions),
+    ("POST", f"{_NAMESPACE}/permissions/subscription/{{subscription}}", permissions.grant_subscription),
+    (
+        "DELETE",
+        f"{_NAMESPACE}/permissions/{{subscription}}/{{role}}",
+        permissions.revoke_subscription,
+    ),
+    ("POST", f"{_NAMESPACE}/permissions/{{role}}", permissions.grant_namespace),
+    ("DELETE", f"{_NAMESPACE}/permissions/{{role}}", permissions.revoke_namespace),
+    ("GET", f"{_NAMESPACE}/publishRate", rates.getter(rates.PUBLISH)),
+    ("POST", f"{_NAMESPACE}/publishRate", rates.setter(rates.PUBLISH)),
+    ("DELETE", f"{_NAMESPACE}/publishRate", rates.remover(rates.PUBLISH)),
+    ("GET", f"{_NAMESPACE}/dispatchRate", rates.getter(rates.DISPATCH)),
+    ("POST", f"{_NAMESPACE}/dispatchRate", rates.setter(rates.DISPATCH)),
+    ("DELETE", f"{_NAMESPACE}/dispatchRate", rates.remover(rates.DISPATCH)),
+)
+_TOPICS: tuple[_Row, ...] = (
+    ("GET", "admin/v2/{domain}/{namespace}", namespaces.list_topics),
+    ("GET", "admin/v2/{domain}/{namespace}/partitioned", namespaces.list_partitioned_topics),
+    ("PUT", _TOPIC, topics.create),
+    ("DELETE", _TOPIC, topics.delete),
+    ("GET", f"{_TOPIC}/partitions", topics.get_partitions),
+    ("PUT", f"{_TOPIC}/partitions", topics.create_partitioned),
+    ("POST", f"{_TOPIC}/partitions", topics.add_partitions),
+    ("DELETE", f"{_TOPIC}/partitions", topics.delete),
+    ("POST", f"{_TOPIC}/createMissedPartitions", topics.create_missing_partitions),
+    ("DELETE", f"{_TOPIC}/truncate", topics.truncate),
+    ("PUT", f"{_TOPIC}/unload", topics.unload),
+    ("GET", f"{_TOPIC}/stats", topics.get_stats),
+    ("GET", f"{_TOPIC}/partitioned-stats", topics.get_partitioned_stats),
+    ("GET", f"{_TOPIC}/internalStats", topics.get_internal_stats),
+    ("GET", f"{_TOPIC}/partitioned-internalStats", topics.get_partitioned_internal_stats),
+    ("GET", f"{_TOPIC}/internal-info", topics.get_internal_info),
+    ("POST", f"{_TOPIC}/terminate", topics.terminate),
+    ("POST", f"{_TOPIC}/terminate/partitions", topics.terminate_partitions),
+    ("PUT", f"{_TOPIC}/compaction", topics.compact),
+    ("GET", f"{_TOPIC}/compaction", topics.get_compaction),
+    ("GET", f"{_TOPIC}/properties", topics.get_properties),
+    ("PUT", f"{_TOPIC}/properties", topics.put_properties),
+    ("DELETE", f"{_TOPIC}/properties", topics.delete_property),
+    ("GET", f"{_TOPIC}/permissions", permissions.topic_permissions),
+    ("POST", f"{_TOPIC}/permissions/{{role}}", permissions.grant_topic),
+    ("DELETE", f"{_TOPIC}/permissions/{{role}}", permissions.revoke_topic),
+    ("GET", f"{_TOPIC}/lastMessageId", messages.get_last_id),
+    ("GET", f"{_TOPIC}/messageid/{{time}}", messages.get_id_by_time),
+    ("GET", f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", messages.get_by_id),
+    ("GET", f"{_TOPIC}/examinemessage", messages.examine),
+    ("GET", "lookup/v2/topic/{topic}", topics.look_up),
+    ("GET", "lookup/v2/topic/{topic}/bundle", topics.get_bundle),
+)
+_SUBSCRIPTIONS: tuple[_Row, ...] = (
+    ("GET", f"{_TOPIC}/subscriptions", subscriptions.list_subscriptions),
+    ("POST", f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}", subscriptions.expire_all),
+    ("PUT", _SUBSCRIPTION, subscriptions.create_subscription),
+    ("DELETE", _SUBSCRIPTION, subscriptions.delete_subscription),
+    ("POST", f"{_SUBSCRIPTION}/skip_all", subscriptions.skip_all),
+    ("POST", f"{_SUBSCRIPTION}/skip/{{count}}", subscriptions.skip),
+    ("POST", f"{_SUBSCRIPTION}/resetcursor/{{time}}", subscriptions.reset_to_time),
+    ("POST", f"{_SUBSCRIPTION}/resetcursor", subscriptions.reset_to_id),
+    ("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}", subscriptions.expire),
+    ("POST", f"{_SUBSCRIPTION}/expireMessages", subscriptions.expire_to_id),
+    ("GET", f"{_SUBSCRIPTION}/position/{{position}}", messages.peek),
+    ("GET", f"{_SUBSCRIPTION}/properties", subscriptions.get_properties),
+    ("PUT", f"{_SUBSCRIPTION}/properties", subscriptions.put_properties),
+    ("POST", f"{_SUBSCRIPTION}/analyzeBacklog", subscriptions.analyze_backlog),
+)
+_SCHEMA_ROWS: tuple[_Row, ...] = (
+    ("GET", f"{_SCHEMAS}/schema", schemas.get_latest),
+    ("GET", f"{_SCHEMAS}/schema/{{version}}", schemas.get_version),
+    ("GET", f"{_SCHEMAS}/schemas", schemas.get_all),
+    ("GET", f"{_SCHEMAS}/metadata", schemas.get_metadata),
+    ("POST", f"{_SCHEMAS}/schema", schemas.register),
+    ("POST", f"{_SCHEMAS}/version", schemas.find_version),
+    ("DELETE", f"{_SCHEMAS}/schema", schemas.delete_all),
+)
+
+
+def _policy_rows() -> list[_Row]:
+    rows: list[_Row] = []
+    for base, table in ((_NAMESPACE, policies.NAMESPACE_POLICIES), (_TOPIC, policies.TOPIC_POLICIES)):
+        for name, handlers in table.items():
+            read_at = policies.BACKLOG_QUOTA_MAP if name == "backlogQuota" else name
+            rows += [
+                ("GET", f"{base}/{read_at}", handlers.get),
+                ("POST", f"{base}/{name}", handlers.set),
+                ("DELETE", f"{base}/{name}", handlers.remove),
+            ]
+        rows += [
+            ("GET", f"{base}/delayedDelivery", policies.get_delayed_delivery),
+            ("POST", f"{base}/delayedDelivery", policies.set_delayed_delivery),
+            ("DELETE", f"{base}/delayedDelivery", policies.get_without_effect),
+        ]
+        for name in policies.NO_EFFECT:
+            rows += [
+                ("GET", f"{base}/{name}", policies.get_without_effect),
+                ("POST", f"{base}/{name}", policies.refuse(name)),
+                ("PUT", f"{base}/{name}", policies.refuse(name)),
+                ("DELETE", f"{base}/{name}", policies.get_without_effect),
+            ]
+    for name in ("publishRate", "dispatchRate"):
+        rows += [
+            ("GET", f"{_TOPIC}/{name}", policies.get_without_effect),
+            ("POST", f"{_TOPIC}/{name}", rates.refuse_for_topics(name)),
+            ("DELETE", f"{_TOPIC}/{name}", policies.get_without_effect),
+        ]
+    return rows
+
+
+_WIDTHS = {"{namespace}": 2, "{plain_topic}": 3, "{topic}": 4}
+_DOMAINS = (PERSISTENT, NON_PERSISTENT)
+
+
+class AdminRoute(NamedTuple):
+    parts: tuple[str, ...]
+    handler: AdminHandler
+
+    def match(self, segments: list[str]) -> list[str] | None:
+        """The parameters of a path; None if it is not of this route."""
+        found: list[str] = []
+        at = 0
+        for part in self.parts:
+            width = _WIDTHS.get(part, 1)
+            taken = segments[at : at + width]
+            at += width
+            if not part.startswith("{"):
+                if taken != [part]:
+                    return None
+            elif part in ("{topic}", "{domain}") and taken[0] not in _DOMAINS:
+                return None
+            elif part == "{topic}":
+                found.append(f"{taken[0]}://{'/'.join(taken[1:])}")
+            elif part == "{plain_topic}":
+                found.append(f"{PERSISTENT}://{'/'.join(taken)}")
+            else:
+                found.append("/".join(taken))
+        return found
+
+
+def _by_length() -> dict[tuple[str, int], list[AdminRoute]]:
+    table: dict[tuple[str, int], list[AdminRoute]] = defaultdict(list)
+    for method, path, handler in (
+        *_CLUSTERS,
+        *_TENANTS,
+        *_NAMESPACES,
+        *_TOPICS,
+        *_SUBSCRIPTIONS,
+        *_SCHEMA_ROWS,
+        *_policy_rows(),
+    ):
+        parts = tuple(path.split("/"))
+        table[method, sum(_WIDTHS.get(part, 1) for part in parts)].append(AdminRoute(parts, handler))
+    return table
+
+
+_ROUTES = _by_length()
+
+
+def find_route(method: str, segments: list[str]) -> tuple[AdminHandler, list[str]] | None:
+    """The handler of a request, and its parameters."""
+    for route in _ROUTES.get((method, len(segments)), ()):
+        parameters = route.match(segments)
+        if parameters is not None:
+            return route.handler, parameters
+    return None

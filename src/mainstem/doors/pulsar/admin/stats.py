@@ -1,0 +1,193 @@
+"""Statistics of topics and subscriptions, in Pulsar's fields. Rates are not measured: they are 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainstem.broker.broker import PartitionState
+from mainstem.broker.streams import stream_of
+from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.service import SubscriptionSummary
+from mainstem.broker.topics.service import Topic
+from mainstem.doors.pulsar.admin.call import AdminCall
+from mainstem.doors.pulsar.commands import type_name
+from mainstem.doors.pulsar.consumers import PulsarConsumer
+from mainstem.doors.pulsar.topic_names import ledger_of, topic_url
+
+_RATES_IN = {"msgRateIn": 0.0, "msgThroughputIn": 0.0}
+_RATES_OUT = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
+_SUMMED = (
+    *("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut", "msgInCounter", "bytesInCounter"),
+    *("msgOutCounter", "bytesOutCounter", "storageSize", "backlogSize"),
+)
+_SUMMED_OF_SUBSCRIPTIONS = (
+    *("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter", "msgBacklog", "backlogSize"),
+    *("msgBacklogNoDelayed", "unackedMessages"),
+)
+
+
+def topic_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]:
+    state = call.broker.partition(topic.name, partition)
+    stream = stream_of(topic, partition)
+    subscriptions = {
+        one.name: _subscription_stats(one, state) for one in call.broker.subscriptions.of_stream(stream)
+    }
+    return {
+        **_RATES_IN,
+        **_RATES_OUT,
+        "msgInCounter": state.end,
+        "bytesInCounter": state.bytes,
+        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
+        "bytesOutCounter": 0,
+        "averageMsgSize": state.bytes / state.records if state.records else 0.0,
+        "msgChunkPublished": False,
+        "storageSize": state.bytes,
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "offloadedStorageSize": 0,
+        "waitingPublishers": 0,
+        "publishers": [
+            {
+                "accessMode": "Shared",
+                "producerId": one.id,
+                "producerName": one.name,
+                "msgInCounter": one.messages,
+                "address": one.client.caller.host,
+                "metadata": {},
+                **_RATES_IN,
+            }
+            for one in call.producers.of_stream(stream)
+        ],
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if topic.config.deduplication else "Disabled",
+        "nonContiguousDeletedMessagesRanges": 0,
+        "ownerBroker": call.lookup.broker_url(topic.name).partition("://")[2],
+        "topicCreationTimeStamp": topic.created_ms,
+    }
+
+
+def _subscription_stats(one: SubscriptionSummary, state: PartitionState) -> dict[str, Any]:
+    active = next((consumer.name for consumer in one.consumers if consumer is one.active), None)
+    stats = {
+        **_RATES_OUT,
+        "msgRateRedeliver": 0.0,
+        "msgOutCounter": sum(consumer.delivered for consumer in one.consumers),
+        "bytesOutCounter": 0,
+        "msgBacklog": one.backlog,
+        "msgBacklogNoDelayed": one.backlog,
+        "msgDelayed": 0,
+        "backlogSize": state.bytes * one.backlog // state.records if state.records else 0,
+        "unackedMessages": sum(consumer.unacked for consumer in one.consumers),
+        "blockedSubscriptionOnUnackedMsgs": False,
+        "type": type_name(one.type),
+        "isDurable": one.durable,
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": False,
+        "nonContiguousDeletedMessagesRanges": one.ranges,
+        "consumers": [_consumer_stats(consumer) for consumer in one.consumers],
+        "subscriptionProperties": dict(one.properties),
+    }
+    if active is not None:
+        stats["activeConsumerName"] = active
+    return stats
+
+
+def _consumer_stats(consumer: SubscriptionConsumer) -> dict[str, Any]:
+    sink = consumer.sink
+    return {
+        **_RATES_OUT,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "blockedConsumerOnUnackedMsgs": consumer.has_permits and not consumer.takes_more,
+        "msgOutCounter": consumer.delivered,
+        "msgRateRedeliver": 0.0,
+        "address": sink.client.caller.host if isinstance(sink, PulsarConsumer) else "",
+        "metadata": {},
+    }
+
+
+def partitioned_stats(call: AdminCall, topic: Topic, *, each: bool) -> dict[str, Any]:
+    """The sums of all partitions, and with `each` those of each."""
+    rows = {topic_url(topic, at): topic_stats(call, topic, at) for at in range(len(topic.streams))}
+    subscriptions: dict[str, dict[str, Any]] = {}
+    for row in rows.values():
+        for name, stats in row["subscriptions"].items():
+            whole = subscriptions.get(name)
+            if whole is None:
+                subscriptions[name] = dict(stats)
+                continue
+            for field in _SUMMED_OF_SUBSCRIPTIONS:
+                whole[field] += stats[field]
+            whole["consumers"] = [*whole["consumers"], *stats["consumers"]]
+            whole["type"] = stats["type"] if whole["type"] == "None" else whole["type"]
+    return {
+        **{field: sum(row[field] for row in rows.values()) for field in _SUMMED},
+        "averageMsgSize": max((row["averageMsgSize"] for row in rows.values()), default=0.0),
+        "publishers": [publisher for row in rows.values() for publisher in row["publishers"]],
+        "subscriptions": subscriptions,
+        "replication": {},
+        "metadata": {
+            "partitions": len(topic.streams) if len(topic.streams) > 1 else 0,
+            "deleted": False,
+            "properties": dict(topic.config.properties),
+        },
+        "partitions": rows if each else {},
+    }
+
+
+def internal_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]:
+    state = call.broker.partition(topic.name, partition)
+    ledger = ledger_of(topic)
+    return {
+        "entriesAddedCounter": state.end,
+        "numberOfEntries": state.records,
+        "totalSize": state.bytes,
+        "currentLedgerEntries": state.records,
+        "currentLedgerSize": state.bytes,
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": 0,
+        "lastConfirmedEntry": f"{ledger}:{state.end - 1}",
+        "state": "Terminated" if topic.config.terminated else "LedgerOpened",
+        "ledgers": [
+            {
+                "ledgerId": ledger,
+                "entries": state.records,
+                "size": state.bytes,
+                "offloaded": False,
+                "underReplicated": False,
+            }
+        ],
+        "cursors": {
+            one.name: _cursor(one, ledger, state.end)
+            for one in call.broker.subscriptions.of_stream(stream_of(topic, partition))
+        },
+        "schemaLedgers": [],
+        "compactedLedger": {
+            "ledgerId": -1,
+            "entries": -1,
+            "size": -1,
+            "offloaded": False,
+            "underReplicated": False,
+        },
+    }
+
+
+def _cursor(one: SubscriptionSummary, ledger: int, end: int) -> dict[str, Any]:
+    return {
+        "markDeletePosition": f"{ledger}:{one.mark - 1}",
+        "readPosition": f"{ledger}:{one.mark}",
+        "waitingReadOp": False,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": end - one.backlog,
+        "cursorLedger": -1,
+        "cursorLedgerLastEntry": -1,
+        "individuallyDeletedMessages": "[]",
+        "state": "Open",
+        "active": bool(one.consumers),
+        "numberOfEntriesSinceFirstNotAckedMessage": end - one.mark,
+        "totalNonContiguousDeletedMessagesRange": one.ranges,
+        "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": {},
+    }
