@@ -10,8 +10,9 @@ import pytest
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster import peer_watch
 from mainstem.broker.cluster.peer_watch import PeerWatch
-from mainstem.broker.cluster.service import MEMBER_GONE_S
+from mainstem.broker.cluster.service import MEMBER_GONE_S, Cluster
 from mainstem.ledger.brokers import Heartbeat
+from mainstem.ports.clock import ManualClock
 from tests.support.waiting import until
 
 
@@ -76,17 +77,18 @@ async def test_a_broker_whose_process_is_gone_leads_nothing_until_it_commits_aga
         await broker.cluster.join({})
         await broker.cluster.leave()  # stays a member, and reports only when the test has it do so
     await one.log.barrier()
-    cluster, number = one.cluster, two.log.broker
+    clock = ManualClock()
+    cluster, number = Cluster(one.log, clock), two.log.broker
     cluster.silent_members()
     led = [stream for stream in range(64) if cluster.leader(stream) == number]
     assert led
     await _beat(one)
-    cluster._peer_gone(number)
+    cluster.peer_gone(number)
     assert {cluster.leader(stream) for stream in led} == {one.log.broker}
     assert cluster.silent_members() == []  # it may be stopping in good order
-    cluster._gone[number] -= MEMBER_GONE_S
-    heard, at = cluster._heard[number]
-    cluster._heard[number] = (heard, at - MEMBER_GONE_S)
+    clock.advance(int(MEMBER_GONE_S * 500))
+    assert cluster.silent_members() == []
+    clock.advance(int(MEMBER_GONE_S * 500))
     assert [found[0] for found in cluster.silent_members()] == [number]
     await _beat(two)  # its address looks wrong from here, but it is alive
     await one.log.barrier()

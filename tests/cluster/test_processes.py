@@ -148,8 +148,8 @@ def test_a_killed_broker_causes_a_pause_and_loses_no_acknowledged_record(brokers
     eventually(lambda: writer.acked_at[-1], lambda at: at > killed_at + 6)
     writer.stop()
     assert not writer.failed
-    # Five seconds on an idle machine; minutes if clients had to find out by themselves.
-    assert writer.longest_pause_s(killed_at) <= 25.0
+    # Less than a second, also on a busy machine; minutes if clients had to find out by themselves.
+    assert writer.longest_pause_s(killed_at) <= 12.0
     found = read_all(brokers.bootstrap, "t", "after", len(writer.acked))
     assert writer.acked.items() <= found.items()
     # A retry of what the dead broker had written is recognised.

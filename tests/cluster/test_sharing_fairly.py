@@ -108,7 +108,7 @@ async def _acks(world: World, positions_tried: int) -> list[float]:
         assert one.broker is not None
         await one.broker.log.barrier()
     asked = []
-    for number in range(1_000):
+    for number in range(500):
         asked.append(asyncio.ensure_future(append(brokers[number % _BROKERS])))
         await asyncio.sleep(0.001)
     await asyncio.gather(*asked)

@@ -16,6 +16,7 @@ from mainstem.ports.commitlog.shared.etcd.records import (
     COMMIT,
     ENTRY_APART,
     CommitRecord,
+    LastCommit,
     Pointer,
     Seal,
     check_entry,
@@ -28,21 +29,24 @@ from mainstem.ports.commitlog.shared.etcd.records import (
 from ..logs import append_samples, contents
 from .logs import Ground
 
-RECORD = CommitRecord(0, 5, 70, 0x1234, 9, 3, 4096, 77, b"0123456789abcdef")
+RECORD = CommitRecord(0, 5, 70, 0x1234, 9, 3, 4096, 8, 77, b"0123456789abcdef")
 SEAL = Seal(0, 3, 5, 10, 900, 12, 1_700_000_000_000, 0xBEEF, b"0123456789abcdef")
 POINTER = Pointer(0, 10, 5000, 0xBEEF, b"0123456789abcdef")
 
 
 def test_records_keep_their_layout() -> None:
     assert pack_commit(RECORD, b"entry").hex() == (
-        "28cc1142010000000500000046000000341200000900000000000000030000000000000000100000000000004d00000000000000"
-        "30313233343536373839616263646566656e747279"
+        "cddf55c4010000000500000046000000341200000900000000000000030000000000000000100000000000000800000000000000"
+        "4d0000000000000030313233343536373839616263646566656e747279"
     )
     assert SEAL.pack()[4:].hex() == (
         "01000000030000000000000005000000000000000a0000000000000084030000000000000c000000000000000068e5cf8b010000"
         "efbe000030313233343536373839616263646566"
     )
     assert pack_floor(Floor(9, 3)).hex() == "00000000000000090000000000000003"
+    assert (
+        LastCommit(9, b"0123456789abcdef").pack().hex() == "000000000000000930313233343536373839616263646566"
+    )
 
 
 def test_a_commit_comes_back_with_its_entry_wherever_that_stands() -> None:

@@ -26,7 +26,7 @@ class EtcdState:
         self._listeners: list[tuple[bytes, bytes, Listener]] = []
 
     def range(self, request: Any) -> Any:
-        keys = self._keys(request.key, request.range_end)
+        keys = self.keys_between(request.key, request.range_end)
         count = len(keys)
         if request.sort_order == rpc.RangeRequest.DESCEND:
             keys = keys[::-1]
@@ -113,7 +113,7 @@ class EtcdState:
         events.append(rpc.Event(type=rpc.Event.PUT, kv=pair))
 
     def _delete(self, request: Any, events: list[Any]) -> int:
-        keys = self._keys(request.key, request.range_end)
+        keys = self.keys_between(request.key, request.range_end)
         for key in keys:
             del self._pairs[key]
             del self._sorted[bisect_left(self._sorted, key)]
@@ -131,7 +131,7 @@ class EtcdState:
             if wanted:
                 listener(wanted)
 
-    def _keys(self, start: bytes, end: bytes) -> list[bytes]:
+    def keys_between(self, start: bytes, end: bytes) -> list[bytes]:
         if not end:
             return [start] if start in self._pairs else []
         return self._sorted[bisect_left(self._sorted, start) : bisect_left(self._sorted, end)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ class SharedObjects:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.objects: dict[str, tuple[bytes, int]] = {}
+        self.away = False  # no call is answered
 
     def put(self, key: str, content: bytes, if_absent: bool) -> bool:
         if if_absent and key in self.objects:
@@ -92,9 +94,12 @@ class SimulatedObjectStore:
 
     async def _call(self, what: str, act: Callable[[], T], tries: int = _TRIES) -> T:
         for left in reversed(range(tries)):
+            if self._shared.away:
+                await asyncio.sleep(_TIMEOUT_S)
+                continue
             try:
                 return await self._network.call(self._life, what, act, _TIMEOUT_S)
             except CallLost as error:
                 if not left:
                     raise Unavailable(f"the object store does not answer: {error}") from error
-        raise Unavailable("the object store was not asked")
+        raise Unavailable("the object store does not answer")

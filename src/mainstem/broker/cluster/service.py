@@ -170,7 +170,7 @@ class Cluster:
         self._addresses = tuple(sorted(addresses.items()))
         if self._sharing is not None:
             if watch_peers:
-                self._peers = PeerWatch(self._peer_gone, self._peer_there)
+                self._peers = PeerWatch(self.peer_gone, self.peer_there)
             await self._join()
             beating = self._beat(self._sharing)
             self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
@@ -229,14 +229,14 @@ class Cluster:
             found = {number: one.address("kafka") or one.address("http") for number, one in others.items()}
             self._peers.watch({number: address for number, address in found.items() if address})
 
-    def _peer_gone(self, broker: int) -> None:
+    def peer_gone(self, broker: int) -> None:
         """Nobody listens at its address. It counts as silent from now on, until it commits something."""
         if broker not in self._gone:
             self._gone[broker] = now = self._clock.monotonic()
             _log.warning("broker unreachable", broker=broker, message="nobody listens at its address")
             self._suspect(now)
 
-    def _peer_there(self, broker: int) -> None:
+    def peer_there(self, broker: int) -> None:
         self._gone.pop(broker, None)
 
     def _gone_since(self, broker: int, heard_at: float) -> float | None:

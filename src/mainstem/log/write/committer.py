@@ -145,9 +145,7 @@ class Committer:
         """Other brokers write to the log, too. Before `start`. `on_fatal`: this broker no longer knows the state."""
         self._on_fatal = on_fatal
         self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded concurrently
-        self._follower = Follower(
-            port, self._ledger, self._index, self._delivery, self._broker, self.finish_object
-        )
+        self._follower = Follower(port, self._ledger, self._index, self._delivery, self.finish_object)
         return self._follower
 
     def start(self) -> None:
@@ -173,8 +171,6 @@ class Committer:
     def take_number(self, broker: int) -> None:
         """Commit as this broker from now on. Before the first epoch."""
         self._broker = broker
-        if self._follower is not None:
-            self._follower.take_number(broker)
 
     def hold(self, why: MainstemError) -> None:
         """Refuse everything but `propose_held` until there is an epoch."""

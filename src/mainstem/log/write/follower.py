@@ -29,14 +29,12 @@ class Follower:
         ledger: Ledger,
         index: ExtentIndex,
         delivery: Delivery,
-        broker: int,
         finish_object: Callable[[], None],
     ) -> None:
         self._port = port
         self._ledger = ledger
         self._index = index
         self._delivery = delivery
-        self._broker = broker
         self._finish_object = finish_object
         # The whole entry being appended: two entries for the same position differ in little else.
         self._in_flight: bytes | None = None
@@ -83,10 +81,6 @@ class Follower:
             await self._reach(position)
         except Unavailable as error:
             raise OutcomeUnknown(f"the commit was written, but its outcome is unknown: {error}") from error
-
-    def take_number(self, broker: int) -> None:
-        """Change this broker's number. Call before its first commit."""
-        self._broker = broker
 
     def applied(self) -> None:
         """The ledger applied a commit of this broker."""
@@ -164,9 +158,9 @@ class Follower:
             if position < self._ledger.position:
                 continue
             invariant(position == self._ledger.position, "others' commits come without a gap")
-            entry = Entry.decode(commit.entry)
-            if entry.broker == self._broker and commit.entry == self._in_flight:
+            if commit.entry == self._in_flight:  # which names this broker
                 return number
+            entry = Entry.decode(commit.entry)
             placement = commit.placement
             if self._index.open_number not in (None, placement.object):
                 self._finish_object()

@@ -105,13 +105,9 @@ class EtcdObjects:
         return stands, False
 
     async def _publish_or_withdraw(self, seal: Seal, copies: Sequence[bytes]) -> Seal:
-        """The seal that stands now. Raises Overtaken."""
-        try:
-            while (stands := await self._publish(seal)) is None:
-                pass
-        except Overtaken:  # after any other error it may be published nevertheless
-            await self._withdraw(seal, copies)
-            raise
+        """The seal that stands now. Raises Overtaken. After any other error this one may be published nevertheless."""
+        while (stands := await self._publish(seal, copies)) is None:
+            pass
         if stands != seal:
             await self._withdraw(seal, copies)
         return stands
@@ -162,7 +158,7 @@ class EtcdObjects:
         await self._payloads.put(name, [content])
         return PayloadCopy(pack.start, pack.length, name)
 
-    async def _publish(self, seal: Seal) -> Seal | None:
+    async def _publish(self, seal: Seal, copies: Sequence[bytes]) -> Seal | None:
         """The seal that stands now. None: try again. Raises Overtaken."""
         key, next_commit = self._keys.object(seal.number), self._keys.commit(seal.end)
         conditions = [absent(key)]
@@ -171,6 +167,7 @@ class EtcdObjects:
         else:
             known = self._table.open_object(seal.number)
             if known is not None and known.end != seal.end:  # it grew while the seal was uploaded
+                await self._withdraw(seal, copies)
                 raise Overtaken([])
         otherwise = [get(key), get(next_commit, self._keys.commits_end, limit=limits.ETCD_RANGE_COMMITS)]
         done = await self._client.txn(conditions, [put(key, seal.pack())], otherwise)
@@ -181,6 +178,8 @@ class EtcdObjects:
             return Seal.unpack(seals[0].value)
         newer = await self._commits.decode(commits)
         grown = newer[0].head.object == seal.number
+        if grown:
+            await self._withdraw(seal, copies)
         # No await from here on: an append that runs now takes what the table knows as delivered.
         for one in newer:
             self._table.learn_commit(one.head)
