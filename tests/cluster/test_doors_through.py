@@ -33,7 +33,8 @@ _SLICES = {
     "workers": (
         "kafka/test_clients.py::test_what_one_client_writes_the_others_read[confluent-none]",
         "kafka/test_transactions_clients.py::test_commits_are_seen_and_aborts_are_not",
-        "http/test_watch_server.py::test_clients_that_leave_free_their_slots",
+        "http/test_watch_server.py::test_a_stream_over_http_1",
+        "http/test_watch_server.py::test_a_client_resumes_after_a_restart_without_loss",
         "http/test_records.py::test_concurrent_batches_are_contiguous",
         "http/test_queues.py::test_an_ack_deletes_for_good",
         "http/test_groups.py::test_a_group_is_listed_and_shown_with_its_lag",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from mainstem.broker.watch_session_files import WATCH_SESSIONS
 from mainstem.errors import DirectoryLocked
 from mainstem.ports.commitlog.local.layout import LOCK
 from mainstem.ports.commitlog.local.locking import block_owner
@@ -25,7 +27,7 @@ class WorkersLock:
 
 
 def lock_workers(directory: Path) -> WorkersLock:
-    """Raises DirectoryLocked if another server uses the directory."""
+    """Deletes the watch sessions of earlier workers. Raises DirectoryLocked if another server uses the directory."""
     files = OsFiles()
     make_directories(files, directory / FOLDER)
     lock = files.lock(directory / FOLDER / LOCK)
@@ -38,6 +40,7 @@ def lock_workers(directory: Path) -> WorkersLock:
     except BaseException:
         lock.release()
         raise
+    shutil.rmtree(directory / WATCH_SESSIONS, ignore_errors=True)
     return WorkersLock(directory / FOLDER, lock)
 
 

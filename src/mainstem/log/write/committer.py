@@ -141,9 +141,17 @@ class Committer:
         self._digest_sent = 0
         self.written_bytes = 0
 
-    def share(self, port: SharedCommitLog, on_fatal: Callable[[Exception], None]) -> Follower:
-        """Other brokers write to the log, too. Before `start`. `on_fatal`: this broker no longer knows the state."""
+    def share(
+        self,
+        port: SharedCommitLog,
+        on_fatal: Callable[[Exception], None],
+        uploads: int = UPLOADS_IN_FLIGHT_MAX,
+    ) -> Follower:
+        """Other brokers write to the log, too. Before `start`. `on_fatal`: this broker no longer knows the state.
+        `uploads`: groups whose payloads are uploaded at once; where there is nothing to upload, one, so that the next
+        group fills meanwhile."""
         self._on_fatal = on_fatal
+        self._uploads = asyncio.Semaphore(uploads)
         self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded concurrently
         self._follower = Follower(port, self._ledger, self._index, self._delivery, self.finish_object)
         return self._follower

@@ -9,7 +9,7 @@ from typing import cast
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, MainstemError, StorageError, Unavailable
 from mainstem.ledger.brokers import AdmitBroker, Boot, Booted
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.write.committer import Committer
+from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX, Committer
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import SharedCommitLog
 from mainstem.ports.host import machine_of
@@ -45,7 +45,8 @@ class Sharing:
         self._ledger = ledger
         self._clock = clock
         committer.take_number(self.broker)
-        self.following = committer.share(port, self._commit_failed)
+        uploads = 1 if on_host else UPLOADS_IN_FLIGHT_MAX
+        self.following = committer.share(port, self._commit_failed, uploads)
 
     async def boot(self) -> Booted:
         """A new epoch. Offsets do not jump, because what was written to a shared log is durable; but see `_jumps`."""
