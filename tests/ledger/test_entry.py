@@ -241,6 +241,7 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "BumpGeneration": 151,
         "ChangeConsumerGroup": 152,
         "ForgetConsumerGroup": 153,
+        "AlterBrokerSettings": 154,
         "PutApiKey": 160,
         "RotateApiKey": 161,
         "DeleteApiKey": 162,

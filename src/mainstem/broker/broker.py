@@ -19,6 +19,7 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.broker_settings import BrokerSettingsService
 from mainstem.broker.buckets.service import BucketService
 from mainstem.broker.buckets.table_files import TableFiles
 from mainstem.broker.cluster.clock import LogClock
@@ -160,6 +161,7 @@ class Broker:
         self.rates = RateService(log, clock)
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
+        self.settings = BrokerSettingsService(log)
         self.subscriptions = SubscriptionService(log, clock, self.streams)
         self.exclusive_producers = ExclusiveProducers(log)
         self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)

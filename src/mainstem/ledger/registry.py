@@ -9,6 +9,7 @@ import msgspec
 
 from mainstem.ledger.access_rules import AccessRules
 from mainstem.ledger.api_keys import ApiKeys
+from mainstem.ledger.broker_settings import BrokerSettings
 from mainstem.ledger.brokers import Brokers
 from mainstem.ledger.buckets import Buckets
 from mainstem.ledger.compactions import Compactions
@@ -82,6 +83,7 @@ class Sections:
     topic_schemas: TopicSchemas
     publish_sequences: PublishSequences
     producer_epochs: ProducerEpochs
+    broker_settings: BrokerSettings
 
 
 class Registry:

@@ -13,13 +13,17 @@ from kio.schema.errors import ErrorCode
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.broker.broker_settings import BROKER_SETTINGS
 from mainstem.broker.groups.settings import GROUP_SETTINGS
 from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
 from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.registry import apis
+from mainstem.ledger.ledger import Ledger
 
 from .conftest import KafkaStage, opened
 from .messages import make
+from .requests import metadata
 from .wire import Wire, request_class
 
 CREATE, DELETE, GROW, DESCRIBE, ALTER, EDIT = 19, 20, 37, 32, 33, 44
@@ -331,9 +335,9 @@ async def test_a_brokers_settings_are_shown_and_read_only(wire: Wire) -> None:
     assert rows["auto.create.topics.enable"].value == "true"
     assert rows["num.partitions"].value == "1"
     assert rows["log.retention.ms"].value == "-1"
-    assert {(row.read_only, row.config_source) for row in mine.configs if row.name not in changeable} == {
-        (True, 4)
-    }
+    fixed = {name: row for name, row in rows.items() if name not in changeable | BROKER_SETTINGS.keys()}
+    assert {(row.read_only, row.config_source) for row in fixed.values()} == {(True, 4)}
+    assert {(rows[name].read_only, rows[name].config_source) for name in BROKER_SETTINGS} == {(False, 4)}
     assert {(rows[name].read_only, rows[name].config_source) for name in changeable} == {(False, 5)}
     assert (all_brokers.error_code, all_brokers.configs) == (ErrorCode.none, ())
     assert [row.error_code for row in refused] == [
@@ -610,3 +614,62 @@ async def test_resources_with_settings_are_listed_by_type(wire: Wire, broker: Br
     ]
     assert (await _ask(wire, 74, resource_types=(16, 32))).config_resources == ()
     assert (await _ask(wire, 74, resource_types=(99,))).error_code is ErrorCode.unsupported_version
+
+
+async def _edit_broker(
+    wire: Wire, broker: str, *edits: tuple[str, int, str | None], **more: Any
+) -> ErrorCode:
+    rows = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in edits]
+    resource = {"resource_type": BROKER, "resource_name": broker, "configs": rows}
+    code: ErrorCode = (await _ask(wire, EDIT, resources=[resource], **more)).responses[0].error_code
+    return code
+
+
+async def _broker_rows(wire: Wire, broker: str) -> dict[str, tuple[str, int]]:
+    resource = {"resource_type": BROKER, "resource_name": broker, "configuration_keys": None}
+    answer = await _ask(wire, DESCRIBE, resources=[resource], include_synonyms=True)
+    return {row.name: (row.value, row.config_source) for row in answer.results[0].configs}
+
+
+async def test_broker_settings_change_at_run_time(wire: Wire, broker: Broker) -> None:
+    auto, count, lock = "auto.create.topics.enable", "num.partitions", "group.share.record.lock.duration.ms"
+    assert await _edit_broker(wire, "1", (count, SET, "3"), validate_only=True) is ErrorCode.none
+    assert await _broker_rows(wire, "") == {}
+    assert await _edit_broker(wire, "", (count, SET, "3"), (auto, SET, "False")) is ErrorCode.none
+    changed = {auto: ("false", 3), count: ("3", 3)}
+    assert await _broker_rows(wire, "") == changed
+    assert changed.items() <= (await _broker_rows(wire, "1")).items()
+    (made,) = await _create(wire, _topic("t", -1))
+    assert made.num_partitions == 3
+    await wire.ask(metadata(9, "missing", create=True))
+    assert [topic.name for topic in broker.topics()] == ["t"]
+    for wrong in ((count, SET, "0"), (auto, SET, "no"), (count, APPEND, "1"), (lock, SET, "1")):
+        code = await _edit_broker(wire, "1", (auto, REMOVE, None), wrong)
+        assert code in (ErrorCode.invalid_config, ErrorCode.invalid_request)
+        assert await _broker_rows(wire, "") == changed  # all of a request, or nothing
+    again = Ledger.decode(broker.log.ledger.encode())
+    assert (again.digest(), again.broker_settings.get(count)) == (broker.log.ledger.digest(), "3")
+    back = ((auto, REMOVE, None), (count, REMOVE, None), (lock, SET, "2000"))
+    assert await _edit_broker(wire, "1", *back) is ErrorCode.none
+    assert await _broker_rows(wire, "") == {lock: ("2000", 3)}
+    await wire.ask(metadata(9, "missing", create=True))
+    assert broker.topic("missing").partitions == 1
+
+
+async def test_the_cleanup_policy_keeps_its_order_and_may_be_empty(wire: Wire) -> None:
+    await _create(wire, _topic("t"))
+    for policy in ("compact,delete", "delete,compact", "", "compact"):
+        assert (await _edit(wire, ("cleanup.policy", SET, policy))).error_code is ErrorCode.none
+        assert (await _described(wire, "cleanup.policy"))["cleanup.policy"].value == policy
+
+
+async def test_the_lifetime_of_a_login_is_shown(broker: Broker) -> None:
+    async with opened(broker, security=KafkaSecurity(reauthenticate_ms=5_000)) as stage:
+        rows = await _broker_rows(await stage.connect(), "1")
+    assert rows["connections.max.reauth.ms"] == ("5000", 4)
+
+
+def test_apis_without_support_are_not_offered() -> None:
+    """Clients learn from ApiVersions that delegation tokens, client metrics and streams groups are missing."""
+    tokens, telemetry, streams = {38, 39, 40, 41}, {71, 72}, {88, 89}
+    assert not apis().keys() & (tokens | telemetry | streams)

@@ -326,7 +326,7 @@ def test_defaults_of_groups_change_while_the_brokers_run(confluent: AdminClient)
         changed = ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
         assert lock(ResourceType.BROKER, broker, name) == changed
         assert lock(ResourceType.GROUP, "some-group", name.removeprefix("group.")) == changed
-        for setting, value in (("num.partitions", "3"), (name, "1")):
+        for setting, value in (("log.dirs", "/elsewhere"), (name, "1")):
             with pytest.raises(KafkaException) as refused:
                 alter(ResourceType.BROKER, broker, setting, AlterConfigOpType.SET, value)
             assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG

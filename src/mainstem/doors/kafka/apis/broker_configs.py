@@ -1,10 +1,11 @@
-"""What a broker tells about its settings, under the names Kafka clients know. None of these changes while it runs."""
+"""What a broker tells about its settings, under the names Kafka clients know."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from mainstem import limits
+from mainstem.broker.broker_settings import AUTO_CREATE, NUM_PARTITIONS
 from mainstem.broker.topics.configs import value_of
 from mainstem.broker.topics.topic_settings import TOPIC_SETTINGS, Kind
 from mainstem.doors.kafka.transport.context import KafkaContext
@@ -16,6 +17,7 @@ class BrokerSetting:
     kind: Kind
     value: str
     help: str
+    changed: str | None = None  # for all brokers, at run time
 
 
 def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
@@ -25,10 +27,11 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
     own = [
         BrokerSetting("advertised.listeners", "string", listener, "Where clients are sent."),
         BrokerSetting(
-            "auto.create.topics.enable",
+            AUTO_CREATE,
             "boolean",
-            str(context.auto_create).lower(),
+            str(context.auto_create_flag).lower(),
             "Whether a topic that a client names is made.",
+            context.broker.settings.get(AUTO_CREATE),
         ),
         BrokerSetting("broker.id", "int", str(context.node_id), "The number of this broker."),
         BrokerSetting(
@@ -42,10 +45,11 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
         BrokerSetting("log.dirs", "list", str(options.data_dir), "The directory that holds the log."),
         BrokerSetting("node.id", "int", str(context.node_id), "The number of this broker."),
         BrokerSetting(
-            "num.partitions",
+            NUM_PARTITIONS,
             "int",
-            str(context.default_partitions),
-            "Partitions of a topic that is created without a number of partitions.",
+            str(context.default_partitions_flag),
+            "Partitions of a topic that is created without a number.",
+            context.broker.settings.get(NUM_PARTITIONS),
         ),
         BrokerSetting(
             "socket.request.max.bytes", "int", str(limits.KAFKA_REQUEST_BYTES_MAX), "The largest request."

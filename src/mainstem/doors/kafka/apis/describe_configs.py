@@ -34,6 +34,7 @@ from kio.static.primitive import i8
 
 from mainstem import limits
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
+from mainstem.broker.broker_settings import BROKER_SETTINGS
 from mainstem.broker.share.shares import ALL_GROUPS
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.configs import ConfigEntry
@@ -180,7 +181,7 @@ def _encoded(settings: list[DescribeConfigsResourceResult], form: _ConfigFormat)
 
 def _broker_settings(context: KafkaContext, name: str) -> list[BrokerSetting]:
     if not name:
-        return []
+        return [setting for setting in broker_settings(context) if setting.changed is not None]
     if name != str(context.node_id):
         raise ItemRefused(
             ErrorCode.invalid_request, f"this is broker {context.node_id}: it knows nothing of {name!r}"
@@ -257,14 +258,17 @@ def _of_setting(
 
 def _of_broker(setting: BrokerSetting, form: _ConfigFormat) -> DescribeConfigsResourceResult:
     source = i8(SOURCES["server"])
-    synonym = DescribeConfigsSynonym(name=setting.name, value=setting.value, source=source)
+    synonyms = [DescribeConfigsSynonym(name=setting.name, value=setting.value, source=source)]
+    if setting.changed is not None:
+        changed = i8(ALL_BROKERS_SOURCE)
+        synonyms.insert(0, DescribeConfigsSynonym(name=setting.name, value=setting.changed, source=changed))
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.value,
-        read_only=True,
-        config_source=source,
+        value=synonyms[0].value,
+        read_only=setting.name not in BROKER_SETTINGS,
+        config_source=synonyms[0].source,
         is_sensitive=False,
-        synonyms=(synonym,) if form.synonyms else (),
+        synonyms=tuple(synonyms) if form.synonyms else (),
         config_type=i8(TYPES[setting.kind]),
         documentation=setting.help if form.documentation else None,
     )

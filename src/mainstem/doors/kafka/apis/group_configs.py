@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from mainstem.broker.broker_settings import BROKER_SETTINGS
 from mainstem.broker.groups.settings import GROUP_SETTINGS, GroupSetting
 from mainstem.broker.share.shares import ALL_GROUPS, check_settings
 from mainstem.broker.topics.configs import ConfigEdit
@@ -71,22 +72,36 @@ async def _edit(
 async def edit_defaults(
     context: KafkaContext, broker: str, edits: Iterable[ConfigEdit], *, dry_run: bool
 ) -> ItemResult:
-    """Change broker settings at run time: the defaults of all groups, shared by all brokers.
+    """Change broker settings at run time, among them the defaults of all groups. All brokers share them.
 
     `broker` is empty or the number of any broker: librdkafka cannot leave it empty.
     """
     named: list[ConfigEdit] = []
+    own: list[ConfigEdit] = []
     for edit in edits:
         setting = edit.name.removeprefix(_ON_BROKERS)
-        if not edit.name.startswith(_ON_BROKERS) or setting not in GROUP_SETTINGS:
+        if edit.name in BROKER_SETTINGS and edit.operation in ("set", "delete"):
+            own.append(edit)
+        elif edit.name.startswith(_ON_BROKERS) and setting in GROUP_SETTINGS:
+            named.append(ConfigEdit(setting, edit.operation, edit.text))
+        else:
             return ItemResult(
                 ErrorCode.invalid_config,
-                f"{edit.name[:64]} does not change while a broker runs: those that do begin with {_ON_BROKERS}",
+                f"{edit.name[:64]} does not change while a broker runs: those that do are "
+                f"{', '.join(BROKER_SETTINGS)}, and those that begin with {_ON_BROKERS}",
             )
-        named.append(ConfigEdit(setting, edit.operation, edit.text))
     if broker and broker not in {str(peer.node_id) for peer in context.peers.all()}:
         return ItemResult(ErrorCode.invalid_request, f"there is no broker {broker[:64]!r}")
-    return await _edit(context, ALL_GROUPS, named, dry_run=dry_run)
+    try:
+        put = [(edit.name, edit.text) for edit in own if edit.operation == "set"]
+        removed = [edit.name for edit in own if edit.operation == "delete"]
+        await context.broker.settings.change(put, removed, dry_run=dry_run or bool(named))
+        outcome = await _edit(context, ALL_GROUPS, named, dry_run=dry_run) if named else DONE
+        if named and outcome is DONE:  # not before: a request changes all of its settings, or none
+            await context.broker.settings.change(put, removed, dry_run=dry_run)
+    except MainstemError as error:
+        return outcome_of(error)
+    return outcome
 
 
 async def replace_group(

@@ -128,7 +128,8 @@ async def _answer_in_steps(call: Call, wanted: _RequestedTopics, refused: dict[s
 def _state(call: Call) -> int:
     """The cache key: equal while the response to this client is the same."""
     context = call.context
-    return context.broker.streams.topics_state ^ context.peers.state ^ context.access.state
+    state = context.broker.streams.topics_state ^ context.peers.state ^ context.access.state
+    return state ^ context.broker.settings.state
 
 
 def _parse(call: Call, body: bytes) -> _RequestedTopics:

@@ -60,8 +60,8 @@ class KafkaContext:
     rack: str | None = None
     view: NamespaceView | None = None  # of the namespace that the listener is bound to
     shared: bool = False  # other brokers write to the same log
-    auto_create: bool = True  # create topics that a client names
-    default_partitions: int = 1
+    auto_create_flag: bool = True  # as the broker was started
+    default_partitions_flag: int = 1
     two_phase_commit: bool = False  # clients may use it
     metrics: KafkaMetrics = field(default_factory=KafkaMetrics)
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
@@ -74,3 +74,12 @@ class KafkaContext:
 
     def __post_init__(self) -> None:
         self.group_names = GroupNames(self.clock)
+
+    @property
+    def auto_create(self) -> bool:
+        """Whether to create topics that a client names."""
+        return self.broker.settings.auto_create(self.auto_create_flag)
+
+    @property
+    def default_partitions(self) -> int:
+        return self.broker.settings.default_partitions(self.default_partitions_flag)
