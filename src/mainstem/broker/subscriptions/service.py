@@ -21,12 +21,11 @@ from mainstem.ledger.subscriptions import (
     RemoveSubscription,
     StoredSubscription,
 )
-from mainstem.ledger.topic_schemas import RegisterTopicSchema, RemoveTopicSchemas, TopicSchema
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
-__all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType", "TopicSchema"]
+__all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType"]
 
 
 class SubscriptionSummary(NamedTuple):
@@ -48,7 +47,6 @@ class SubscriptionService:
         self._clock = clock
         self._streams = streams
         self._stored = log.ledger.subscriptions
-        self._schemas = log.ledger.topic_schemas
         self._running: dict[tuple[int, str], Subscription] = {}
 
     # Consuming
@@ -289,22 +287,3 @@ class SubscriptionService:
     def consumers(self) -> int:
         """Of all subscriptions of this broker."""
         return sum(len(running.consumers) for running in self._running.values())
-
-    # Schemas that clients send with their messages
-
-    def schemas(self, topic: Topic) -> tuple[TopicSchema, ...]:
-        """By version, from 0 on."""
-        return self._schemas.versions(topic.streams[0])
-
-    async def register_schema(self, topic: Topic, schema: TopicSchema) -> int:
-        """Returns the number of the version. Raises TooLarge, LimitReached."""
-        for number, known in enumerate(self.schemas(topic)):
-            if (known.type, known.data) == (schema.type, schema.data):
-                return number
-        version: int = await self._log.propose(RegisterTopicSchema(topic.streams[0], schema))
-        return version
-
-    async def delete_schemas(self, topic: Topic) -> int:
-        """Returns how many versions there were."""
-        removed: int = await self._log.propose(RemoveTopicSchemas(topic.streams[0]))
-        return removed
