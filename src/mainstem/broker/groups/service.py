@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem import limits
-from mainstem.broker.groups.classic import EMPTY, ClassicGroup
+from mainstem.broker.groups.classic import EMPTY, STABLE, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.consumer_member import (
     ConsumerHeartbeat,
@@ -555,6 +555,11 @@ class Groups:
             _log.warning("offset expiry failed", extra={"error": str(error)})
         finally:
             self._expiry.start(OFFSETS_EXPIRY_EVERY_MS)
+
+
+def subscription_group(name: str, consumers: int) -> ListedGroup:
+    """A subscription of the Pulsar door, as lists of groups show it."""
+    return ListedGroup(name, "pulsar", STABLE if consumers else EMPTY, "subscription")
 
 
 def _check_not_own(group: str) -> None:

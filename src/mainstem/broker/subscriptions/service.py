@@ -11,6 +11,7 @@ from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
 from mainstem.errors import SubscriptionBusy, SubscriptionNotFound
+from mainstem.ledger.namespaces import qualify_id, split_id
 from mainstem.ledger.subscriptions import (
     AckedRecords,
     AckRecords,
@@ -282,6 +283,30 @@ class SubscriptionService:
                     running.active,
                 )
         return [found[name] for name in sorted(found)]
+
+    # Subscriptions as consumer groups: the same name in several topics is one group
+
+    def groups(self) -> dict[str, int]:
+        """The ids of the durable ones, and how many consumers each has on this broker."""
+        found: dict[str, int] = {}
+        for stored in self._stored:
+            topic = self._streams.of_stream(stored.stream)
+            if topic is not None:
+                group = qualify_id(topic.namespace, stored.name)
+                running = self._running.get((stored.stream, stored.name))
+                found[group] = found.get(group, 0) + (0 if running is None else len(running.consumers))
+        return found
+
+    def of_group(self, group: str) -> list[tuple[Topic, int, SubscriptionSummary]]:
+        """Its subscriptions, by topic and partition."""
+        namespace, name = split_id(group)
+        found = []
+        for stream in self._stored.streams_of(name):
+            topic = self._streams.of_stream(stream)
+            if topic is not None and topic.namespace == namespace:
+                summary = next(one for one in self.of_stream(stream) if one.name == name)
+                found.append((topic, topic.streams.index(stream), summary))
+        return sorted(found, key=lambda row: (row[0].name, row[1]))
 
     @property
     def consumers(self) -> int:
