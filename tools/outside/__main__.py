@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tools.outside.suite import Missing, Suite, Tally
 
-MODULES = ("kafka_java", "kafka_go", "kafka_rust", "kafka_python_clients", "iceberg_kit")
+MODULES = ("kafka_java", "pulsar_java", "kafka_go", "kafka_rust", "kafka_python_clients", "iceberg_kit")
 FOLDER = Path("build/outside")
 
 
