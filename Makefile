@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # Tests with real Kafka clients, and all tests of the HTTP door. Tests that read a broker's files are marked `alone`.
 THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http
 
-.PHONY: help setup console run test test-cluster test-outside check format bench chaos clean docs reference bench-peers
+.PHONY: help setup console run test test-cluster test-outside check format bench chaos clean docs reference bench-peers package
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -66,6 +66,12 @@ reference: setup ## generate the reference pages and the console's types from th
 
 docs: reference  ## build the documentation as a site in build/site
 	$(BIN)/mkdocs build --strict
+
+package: setup   ## build both packages in dist and check them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist packaging/client
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: setup     ## run the benchmarks, with a raw baseline in the same run
 	$(BIN)/python -m tools.bench

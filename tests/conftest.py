@@ -40,6 +40,7 @@ _SEEDS = {  # (a normal run, --chaos)
     "http_server_seed": (1, 60),
     "lake_seed": (1, 3),
     "share_seed": (4, 60),
+    "migration_seed": (4, 100),
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)

@@ -15,6 +15,7 @@ import { Overview } from "./screens/overview";
 import { Queue } from "./screens/queue";
 import { Queues } from "./screens/queues";
 import { Routers } from "./screens/routers";
+import { Schemas } from "./screens/schemas";
 import { SignIn } from "./screens/signin";
 import { Sql } from "./screens/sql";
 import { Storage } from "./screens/storage";
@@ -35,7 +36,8 @@ const SCREENS = [
   ["sql", "SQL"],
   ["lake", "Lake and pipelines"],
   ["access", "Access"],
-  ["storage", "Storage map"],
+  ["schemas", "Schemas"],
+  ["storage", "Internals"],
 ] as const;
 
 const RIGHTS_MS = 15_000;
@@ -128,6 +130,8 @@ function Screen(props: { name: string; rest: string[] }) {
       return <Sql />;
     case "lake":
       return <Lake />;
+    case "schemas":
+      return <Schemas subject={first} />;
     case "storage":
       return <Storage />;
     default:

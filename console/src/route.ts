@@ -31,6 +31,14 @@ export function to(...segments: (string | number)[]): string {
   return "#/" + segments.map((segment) => encodeURIComponent(String(segment))).join("/");
 }
 
+/** Put values into the URL of this screen, so that it can be shared and reloaded. Empty ones are left out. */
+export function remember(values: Record<string, string>): void {
+  const given = Object.entries(values).filter(([, value]) => value !== "");
+  const [plain = ""] = location.hash.split("?");
+  const next = plain + (given.length ? "?" + new URLSearchParams(given).toString() : "");
+  if (next !== location.hash) history.replaceState(null, "", next);
+}
+
 export function go(...segments: (string | number)[]): void {
   location.hash = to(...segments);
 }

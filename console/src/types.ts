@@ -9,12 +9,26 @@ export interface AckResult {
   performance: Performance;
 }
 
+export interface Alert {
+  kind: "dead_letters" | "growing_lag" | "hanging_transaction" | "table_behind" | "disk" | "clock" | "missing_records";
+  critical: boolean;
+  text: string;
+  topic: string | null;
+  group: string | null;
+  transaction: string | null;
+}
+
 export interface AssignedPartition {
   topic: string;
   partition: number;
   offset: number | null;
   start: number;
   end: number;
+}
+
+export interface AssignedTopic {
+  topic: string;
+  partitions: number[];
 }
 
 export interface AtomicWriteBody {
@@ -282,6 +296,13 @@ export interface GroupDescription {
   coordinator: string | null;
 }
 
+export interface GroupHistory {
+  group: string;
+  every_ms: number;
+  samples: LagSample[];
+  performance: Performance;
+}
+
 export interface GroupLeft {
   group: string;
   member_id: string;
@@ -298,6 +319,9 @@ export interface GroupListing {
   state: string;
   kind: string;
   protocol_type: string;
+  members: number | null;
+  lag: number | null;
+  topics: string[];
 }
 
 export interface GroupMembership {
@@ -428,6 +452,11 @@ export interface KeyRights {
   prefixes: string[];
 }
 
+export interface LagSample {
+  at_ms: number;
+  lag: number;
+}
+
 export interface LakeStatus {
   store: string;
   topics: TopicProgress[];
@@ -478,6 +507,7 @@ export interface MemberDescription {
   client_id: string;
   client_host: string;
   instance_id: string | null;
+  assignment: AssignedTopic[];
 }
 
 export interface Message {
@@ -556,6 +586,7 @@ export interface NamespaceDescriptionBody {
   backlog_bytes_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   backlog_ms?: number | null;
   backlog_ms_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  deduplication?: boolean | null;
 }
 
 export interface NamespaceReport {
@@ -575,6 +606,7 @@ export interface NamespaceReport {
   backlog_bytes_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   backlog_ms: number | null;
   backlog_ms_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
+  deduplication: boolean | null;
   topics_total: number;
   partitions_total: number;
   bytes_total: number;
@@ -1038,6 +1070,12 @@ export interface SchemaVersion {
   deleted?: boolean;
 }
 
+export interface ServerHistory {
+  every_ms: number;
+  samples: ServerSample[];
+  performance: Performance;
+}
+
 export interface ServerOverview {
   node: string;
   broker: number;
@@ -1058,6 +1096,31 @@ export interface ServerOverview {
   doors: Record<string, string>;
   lake_drivers: number;
   disk: DiskSpace | null;
+  alerts: Alert[];
+  performance: Performance;
+}
+
+export interface ServerSample {
+  at_ms: number;
+  appended: number;
+  http_requests: number;
+  kafka_requests: number;
+  http_write_ms: number | null;
+  kafka_write_ms: number | null;
+  kafka_write_p99_ms: number | null;
+}
+
+export interface SettingDescription {
+  name: string;
+  kind: string;
+  default: string;
+  help: string;
+  inert: boolean;
+  fixed: boolean;
+}
+
+export interface SettingDescriptions {
+  settings: SettingDescription[];
   performance: Performance;
 }
 
@@ -1388,6 +1451,13 @@ export interface TopicFailure {
   at_ms: number;
 }
 
+export interface TopicHistory {
+  topic: string;
+  every_ms: number;
+  samples: TopicSample[];
+  performance: Performance;
+}
+
 export interface TopicList {
   topics: TopicListing[];
   performance: Performance;
@@ -1424,6 +1494,12 @@ export interface TopicProgress {
   problem: string;
 }
 
+export interface TopicSample {
+  at_ms: number;
+  records: number;
+  bytes: number;
+}
+
 export interface TopicSettings {
   topic: string;
   id: string;
@@ -1448,6 +1524,7 @@ export interface TopicSummary {
   end: number;
   last_write_ms: number | null;
   table: boolean;
+  recent: number[];
 }
 
 export interface TransactionAborted {

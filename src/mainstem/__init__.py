@@ -1,4 +1,4 @@
-"""Mainstem: one durable log, many doors, and every topic is a table."""
+"""Mainstem: a Kafka-compatible log, queues and Iceberg tables in one Python process."""
 
 from __future__ import annotations
 
@@ -54,4 +54,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not missing.name.startswith("mainstem."):
+            raise
+        raise ImportError(f"mainstem-client has no mainstem.{name}: pip install mainstem") from None

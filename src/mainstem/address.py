@@ -16,6 +16,9 @@ class Address:
     port: int
     namespace: str = ""  # of a listener: the namespace that its clients see
     advertise: str = ""  # of a listener: the address that clients use for it
+    reuse_port: bool = (
+        False  # other workers listen there, too: the kernel gives each a share of the connections
+    )
 
     def __str__(self) -> str:
         options = "".join(

@@ -121,6 +121,11 @@ class Config:
         _whole(0, 2**31 - 1),
         "Id of this broker, unique in its cluster; none: 1, or assigned by the shared log.",
     ] = None
+    workers: Annotated[
+        int,
+        _whole(1, 64),
+        "Number of processes that serve the log in the data directory; each is a broker with its own Kafka port.",
+    ] = 1
     log: Annotated[
         str,
         _one_of("auto", "file", "bucket", "etcd"),
@@ -214,6 +219,14 @@ class Config:
         None
     )
     pulsar_tls_key: Annotated[Path | None, _PATH, "Private key, if it is not in the certificate file."] = None
+    pulsar_tls_ca: Annotated[
+        Path | None,
+        _PATH,
+        "Certificate authority: Pulsar clients may authenticate with a certificate from it.",
+    ] = None
+    pulsar_deduplication: Annotated[
+        bool, _FLAG, "Turn on mainstem.pulsar.deduplication for topics that Pulsar clients create."
+    ] = False
     pulsar_auto_create: Annotated[
         bool, _FLAG, "Create topics when Pulsar producers or consumers use names that do not exist."
     ] = True

@@ -6,6 +6,8 @@
     │   │   └── InvalidGroupName    a group name that is empty or too long
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
+    │   │   ├── InvalidRecords      some records of a batch cannot be appended; names them
+    │   │   │   └── InvalidTimestamp  they are older or newer than their topic allows
     │   │   └── CorruptBatch, UnsupportedFormat: a wrong checksum, or a format before RecordBatch v2
     │   ├── MalformedRequest        bytes that are not a valid request of the protocol
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
@@ -42,12 +44,15 @@
     │   ├── ProducerUnknown         the producer id does not belong to the transactional id
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
+    │   ├── TransactionConflict     another transaction acknowledges the same records
     │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
     ├── SubscriptionBusy            consumers of another type, or an exclusive one, are connected
     ├── GroupRefused                the coordinator of a group rejected a call
     │   ├── NotCoordinator          another broker coordinates the group
     │   │   └── GroupOvertaken      another broker changed the group first
     │   ├── UnknownMember, IllegalGeneration, RebalanceInProgress, FencedMemberEpoch: join again
+    │   │   └── ProtocolChanged     the group's partitions are assigned by the broker from now on, or by its members
+    │   ├── GroupLoading            the group waits for members from before a restart
     │   ├── MembershipLost          a consumer was silent for too long, and must join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
     │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
@@ -90,6 +95,8 @@ Each error says what happened and what to do. Each door maps errors to wire code
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class MainstemError(Exception):
     """Root of all errors that Mainstem raises."""
@@ -113,6 +120,18 @@ class InvalidConfig(InvalidInput):
 
 class InvalidBatch(InvalidInput):
     """Bytes that are not a well-formed record batch."""
+
+
+class InvalidRecords(InvalidBatch):
+    """Some records of a batch cannot be appended, so none of them is."""
+
+    def __init__(self, message: str, records: Sequence[int]) -> None:
+        super().__init__(message)
+        self.records = tuple(records)  # their numbers in the append, or the first of them
+
+
+class InvalidTimestamp(InvalidRecords):
+    """Records are older or newer than their topic allows."""
 
 
 class CorruptBatch(InvalidBatch):
@@ -393,6 +412,10 @@ class InvalidTransaction(Rejected):
     """No transaction is open, or it does not include this."""
 
 
+class TransactionConflict(Rejected):
+    """The records are acknowledged, or another open transaction acknowledges them."""
+
+
 class BrokerNumberTaken(Rejected):
     def __init__(self, broker: int) -> None:
         super().__init__(f"broker id {broker} is in use: choose another")
@@ -437,6 +460,20 @@ class IllegalGeneration(GroupRefused):
 class RebalanceInProgress(GroupRefused):
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} is rebalancing: join it again")
+
+
+class ProtocolChanged(RebalanceInProgress):
+    """The group's partitions are assigned by the broker from now on, or by its members. The broker joins a waiting
+    member again."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(group)
+        self.member = member
+
+
+class GroupLoading(GroupRefused):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {group!r} waits for members from before a restart: try again")
 
 
 class MemberIdRequired(GroupRefused):

@@ -21,6 +21,7 @@ OFFSET_MAX = 1 << 62  # of an offset or a byte count, so that sums stay within 6
 RECORD_BYTES_MAX = 64 * MIB  # one record, decoded
 BATCH_BYTES_MAX = 64 * MIB  # one record batch as stored; a topic's own limit is usually far lower
 BATCH_RECORDS_MAX = 1 << 20  # records in one batch
+INVALID_RECORDS_NAMED_MAX = 100  # of a refused append, in its error
 CRC_JOINED_BYTES_MIN = 256 * KIB  # for a smaller slice, computing the CRC is faster than combining it
 BATCH_DECODED_BYTES_MAX = 256 * MIB  # decompressed size of one batch
 DECODED_INLINE_BYTES_MAX = 4 * MIB  # a compressed batch up to this size is decoded on the event loop
@@ -161,7 +162,6 @@ GROUP_CONSUMER_HEARTBEAT_MS = 1_000  # their heartbeat interval, which dominates
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 # All doors
-TLS_HANDSHAKE_S = 15.0
 
 # HTTP door
 HTTP_BODY_BYTES_MAX = 64 * MIB  # of a request's body, compressed and decompressed

@@ -10,8 +10,10 @@ import json
 import os
 import secrets
 import signal
+import ssl
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -23,18 +25,21 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
-from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.http.door import HTTP_PROTOCOLS, HttpDoor
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import kafka_security
 from mainstem.doors.kafka.transport.connection import KafkaLimits
-from mainstem.doors.pulsar.door import PulsarDoor, pulsar_tls
+from mainstem.doors.pulsar.door import PulsarDoor
 from mainstem.doors.s3.door import S3Door
 from mainstem.doors.s3.vending import S3Endpoint
 from mainstem.doors.text.door import TextDoor
+from mainstem.doors.tls import tls_context
 from mainstem.errors import CannotListen, InvalidConfig
 from mainstem.spark.driver.child import LakeChild, reachable
+
+WORKER_HTTP = "worker_http"  # in the ports of a worker: where only this one serves HTTP
 
 _log = events.named("server")
 
@@ -65,7 +70,9 @@ class Door(Protocol):
 
 
 def run(config: Config) -> None:
-    """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start."""
+    """Serve until SIGINT or SIGTERM. Raises MainstemError when it cannot start.
+
+    With several workers this is one of them, and the settings are its own (supervisor.py)."""
     import uvloop
 
     heap.keep_freed_memory()
@@ -111,21 +118,34 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             try:
                 bound = await _start(name, door, address)
             except CannotListen as error:
-                if (name, address) not in OPTIONAL_DOORS:
+                if (name, replace(address, reuse_port=False)) not in OPTIONAL_DOORS:
                     raise
                 _log.warning("door not opened", door=name, message=str(error))
                 continue
             started[name] = door
             ports[name] = str(bound)
             advertised[name] = str(_advertised(config, name, door, bound))
+            if isinstance(door, HttpDoor) and address.reuse_port:
+                # Clients that need this worker, the coordinator of their group, do not find it at the shared port.
+                ports[WORKER_HTTP] = advertised[name] = str(await door.listen_apart(address.host))
         _report_access(broker, started)
-        await broker.cluster.join(advertised)
+        await broker.cluster.join(advertised, watch_peers=True)
         if config.ports_file is not None:
             write_ports(config.ports_file, ports)
         gc.collect()
         gc.freeze()  # what is loaded by now stays: full collections need not traverse it, 60 ms each
         gc.set_threshold(*_GC_THRESHOLDS)
-        _log.info("ready", pid=os.getpid(), **ports, **_console(config, ports))
+        _log.info(
+            "ready" if config.workers == 1 else "worker ready",
+            pid=os.getpid(),
+            **ports,
+            **console(config, ports),
+        )
+        if find_spec("pyspark") is None:
+            _log.info(
+                "lake not installed",
+                message="topics are published as tables after pip install 'mainstem[spark]', by `serve --lake`",
+            )
         lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -143,7 +163,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
         _delete_ports_file(config.ports_file)
 
 
-def _console(config: Config, ports: dict[str, str]) -> dict[str, str]:
+def console(config: Config, ports: dict[str, str]) -> dict[str, str]:
     """The URL of the console, as a link that terminals recognise."""
     if "http" not in ports:
         return {}
@@ -192,7 +212,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             broker,
             budget=budget,
             origins=OriginPolicy.of(config),
-            tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+            tls=_http_tls(config),
             insecure=config.insecure_s3,
         )
         doors.append(("s3", s3, config.s3))
@@ -224,6 +244,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
         doors += [(listener_name("kafka", listener), kafka, listener) for listener in config.kafka]
         if http is not None:
             http.context.published.append(kafka.metrics.published)
+            http.context.sampled.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
             http.context.groups = lambda: kafka.groups
     if config.pulsar is not None:
@@ -242,10 +263,21 @@ def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
         advertise=config.pulsar_advertise,
         connections_max=config.pulsar_connections,
         auto_create=config.pulsar_auto_create,
-        tls=pulsar_tls(config.pulsar_tls_cert, config.pulsar_tls_key),
+        deduplication=config.pulsar_deduplication,
+        tls=tls_context(
+            config.pulsar_tls_cert,
+            config.pulsar_tls_key,
+            config.pulsar_tls_ca,
+            flags="--pulsar-tls",
+            verify=ssl.CERT_OPTIONAL,  # other clients have tokens
+        ),
         insecure=config.insecure_pulsar,
         budget=budget,
     )
+
+
+def _http_tls(config: Config) -> ssl.SSLContext | None:
+    return tls_context(config.tls_cert, config.tls_key, config.tls_ca, protocols=HTTP_PROTOCOLS)
 
 
 def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
@@ -263,7 +295,7 @@ def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
         origins=OriginPolicy.of(config),
         path_roots=tuple(Path(root).resolve() for root in config.path_roots.split(",") if root.strip()),
         probe_auth=config.probe_auth,
-        tls=tls_context(config.tls_cert, config.tls_key, config.tls_ca),
+        tls=_http_tls(config),
         budget=budget,
     )
 
@@ -279,7 +311,9 @@ async def _lake(config: Config, http: Door | None, ports: dict[str, str], api_ke
         )
         return None
     # With TLS, the certificate need not name an address of this machine: the driver gets a port of its own.
-    address = Address.parse(ports["http"]) if config.tls_cert is None else await http.listen_inside()
+    # The same if other workers share the port: only this one knows the driver's key.
+    alone = config.tls_cert is None and config.workers == 1
+    address = Address.parse(ports["http"]) if alone else await http.listen_inside()
     lake = LakeChild(address, api_key, config.objects or config.store)
     lake.start()
     return lake

@@ -1,3 +1,3 @@
-"""The version, in the lowest layer, so that every layer can import it."""
+"""The version: the only place that names it. The packages read it from here."""
 
 VERSION = "0.1.0"

@@ -16,7 +16,8 @@ from mainstem.address import Address
 from mainstem.broker.access.keys import parse_keys, settings_key
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.http.door import HttpDoor
+from mainstem.doors.tls import tls_context
 from mainstem.testing.server import ServerProcess
 from tests.support.certificates import make_self_signed
 from tests.support.text import TextClient

@@ -12,6 +12,8 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpointer import store_state
 from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.commitlog.shared.etcd.commits import ETCD_POSITIONS_TRIED
+from mainstem.ports.commitlog.shared.etcd.inline import ETCD_INLINE_BYTES_MAX
 from tests.support.histories import ClusterHistory
 from tests.support.simulation import Node, World
 from tests.support.simulation.world import SeededTokens
@@ -32,6 +34,9 @@ class SimulatedBroker:
         history: ClusterHistory,
         linger_ms: int | None = None,
         kept_ms: int | None = None,
+        object_bytes: int = _OBJECT_BYTES,
+        positions_tried: int | None = None,
+        inline_bytes: int | None = None,
     ) -> None:
         self._world = world
         self._node = node
@@ -40,6 +45,10 @@ class SimulatedBroker:
         self._history = history
         self._kept_ms = kept_ms  # how long commits covered by a checkpoint are kept; None: the default
         self._linger_ms = world.random.choice((0, 0, 20, 100)) if linger_ms is None else linger_ms
+        self._object_bytes = object_bytes
+        self._positions_tried = positions_tried or world.random.choice((1, 2, ETCD_POSITIONS_TRIED))
+        drawn = world.random.choice((0, 150, ETCD_INLINE_BYTES_MAX))
+        self._inline_bytes = drawn if inline_bytes is None else inline_bytes
         self._written = 0
         self.checkpoints = 0
         self.name = ""
@@ -75,7 +84,12 @@ class SimulatedBroker:
     async def _port(self, *, only_reads: bool = False) -> SharedCommitLog:
         if self._kind == "etcd":
             return await self._world.open_log(
-                self._node, only_reads=only_reads, object_bytes=_OBJECT_BYTES, retention_ms=self._kept_ms or 0
+                self._node,
+                only_reads=only_reads,
+                object_bytes=self._object_bytes,
+                retention_ms=self._kept_ms or 0,
+                inline_bytes=self._inline_bytes,
+                positions_tried=self._positions_tried,
             )
         kept = {} if self._kept_ms is None else {"entries_kept_ms": self._kept_ms}
         return await self._world.open_bucket(self._node, object_bytes=_OBJECT_BYTES, **kept)

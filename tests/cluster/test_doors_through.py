@@ -30,6 +30,14 @@ _SLICES = {
         "http/test_diff.py::test_evicted_records_leave_a_tombstone[disk]",
         "http/test_watch.py::test_the_backlog_comes_first_then_caught_up_once_then_new_records",
     ),
+    "workers": (
+        "kafka/test_clients.py::test_what_one_client_writes_the_others_read[confluent-none]",
+        "kafka/test_transactions_clients.py::test_commits_are_seen_and_aborts_are_not",
+        "http/test_watch_server.py::test_clients_that_leave_free_their_slots",
+        "http/test_records.py::test_concurrent_batches_are_contiguous",
+        "http/test_queues.py::test_an_ack_deletes_for_good",
+        "http/test_groups.py::test_a_group_is_listed_and_shown_with_its_lag",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
@@ -25,6 +26,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+_AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 _INSTALL_S = 300
 _PATIENCE_MS = 30_000  # this machine may be busy
 expect.set_options(timeout=_PATIENCE_MS)
@@ -67,6 +69,14 @@ class Watched:
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text} {message.location.get('url', '')}")
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong for people who cannot see or point: WCAG 2.2, levels A and AA."""
+        self.page.evaluate(_AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate(
+            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})"
+        )
+        return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 
     def shot(self, name: str) -> None:
         SCREENS.mkdir(parents=True, exist_ok=True)

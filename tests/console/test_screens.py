@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -57,14 +58,15 @@ def test_a_topic_is_made_written_to_configured_emptied_and_deleted(server: Serve
     page.shot("12-partitions")
 
     view.get_by_role("link", name="Config", exact=True).click()
-    view.get_by_label("ttl_ms").fill("86400000")
+    view.get_by_label("mainstem.ttl.ms").fill("86400000")
+    expect(view.get_by_text("1 d 0 h; default 0")).to_be_visible()
     view.get_by_label("cleanup.policy").fill("compact")
     page.shot("13-config")
     view.get_by_role("button", name="Save").click()
     expect(view.get_by_text("Saved.")).to_be_visible()
     assert server.client.get("/v0/topics/orders").json()["config"]["ttl_ms"] == 86_400_000
     assert server.client.get("/v0/topics/orders/settings").json()["settings"]["cleanup.policy"] == "compact"
-    expect(view.get_by_label("ttl_ms")).to_have_value("86400000")
+    expect(view.get_by_label("mainstem.ttl.ms")).to_have_value("86400000")
 
     view.get_by_role("link", name="Delete records").click()
     view.get_by_label("Key", exact=True).fill("it*")
@@ -109,13 +111,31 @@ def test_messages_are_found_shown_copied_and_downloaded(
     expect(view.get_by_text("No matches")).to_be_visible()
     page.shot("15-nothing-found")
     view.get_by_label("Filter by value").fill("")
+    view.get_by_label("Filter by header").fill("")
+    view.get_by_label("Filter by JSON path").fill("$.n >= 200")
+    expect(rows).to_have_count(7)  # of the keys k3
+    found = view.url
+    assert "json=%24.n" in found
+    view.get_by_label("Filter by JSON path").fill("n > 3")
+    expect(view.get_by_role("alert")).to_contain_text("is not a condition such as")
+    page.complaints.clear()  # the refusal, which the browser logs as such
+    view.goto(server.url)
+    expect(view.get_by_text("Storage by tier")).to_be_visible()
+    view.goto(found)
+    expect(rows).to_have_count(7)
+    expect(view.get_by_label("Filter by key")).to_have_value("k3")
+    view.get_by_label("Filter by JSON path").fill("$.n = 3")
+    expect(rows).to_have_count(1)
+    view.get_by_label("Before").fill("2001-01-01T00:00:00")
+    expect(view.get_by_text("No matches")).to_be_visible()
+    view.get_by_label("Before").fill("")
     rows.first.click()
     expect(view.locator("pre.value")).to_have_text('{\n  "n": 3\n}')
     view.get_by_role("button", name="Hex").click()
     expect(view.locator("pre.value")).to_contain_text("7b 22 6e 22 3a 33 7d")
     view.get_by_role("button", name="Text", exact=True).click()
     page.shot("16-message")
-    view.get_by_role("button", name="Copy").click()
+    view.get_by_role("button", name="Copy", exact=True).click()
     expect(view.get_by_text("Copied.")).to_be_visible()
     assert view.evaluate("navigator.clipboard.readText()") == '{"n":3}'
     with view.expect_download() as started:
@@ -144,6 +164,8 @@ def test_each_setting_of_a_topic_is_shown_once(server: Server, page: Watched) ->
     page.page.goto(f"{server.url}/#/topics/orders/config")
     names = page.page.locator(".setting code")
     expect(names.filter(has_text="cleanup.policy")).to_have_count(1)
+    page.page.get_by_label("Show those without effect").check()
+    expect(names.filter(has_text="compression.gzip.level")).to_have_count(1)
     shown = [name.removeprefix("mainstem.").replace(".", "_") for name in names.all_inner_texts()]
     assert len(shown) == len(set(shown)), "a setting is shown twice"
     settings = server.client.get("/v0/topics/orders/settings").json()["settings"]
@@ -165,6 +187,15 @@ def test_the_write_latency_of_kafka_clients_is_drawn(server: Server, page: Watch
             break
         view.wait_for_timeout(250)
     expect(mean).to_have_text(re.compile(r"\d (µs|ms|s)"))
+    points = latency.locator("canvas").evaluate("(canvas) => canvas.toDataURL().length")
+    view.reload()
+    expect(latency.locator("canvas")).to_be_visible()
+    view.wait_for_function(
+        "(before) => [...document.querySelectorAll('.chart')].some((chart) =>"
+        " chart.textContent.includes('Write latency') &&"
+        " chart.querySelector('canvas')?.toDataURL().length > before / 2)",
+        arg=points,
+    )
 
 
 def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -> None:
@@ -190,6 +221,79 @@ def test_a_group_is_moved_once_it_was_tried_out(server: Server, page: Watched) -
     view.goto(f"{server.url}/#/groups")
     expect(view.get_by_role("row").get_by_text("billing")).to_be_visible()
     page.shot("18-groups")
+
+
+def test_a_group_shows_its_members_and_the_history_of_its_lag(server: Server, page: Watched) -> None:
+    view = page.page
+    server.client.patch(
+        "/v0/topics/orders/settings", json={"create": True, "partitions": 2}
+    ).raise_for_status()
+    server.write("orders", *({"data": n, "tag": str(n)} for n in range(10)))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.kafka,
+            "group.id": "billing",
+            "client.id": "worker-1",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["orders"])
+    assert consumer.poll(60) is not None
+    consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    view.goto(f"{server.url}/#/groups")
+    row = view.get_by_role("row").filter(has_text="billing")
+    expect(row.get_by_role("cell").nth(3)).to_have_text("1")
+    expect(row.get_by_role("cell").nth(4)).to_have_text("9")
+    row.click()
+    expect(view.get_by_role("table", name="Members")).to_contain_text("worker-1")
+    expect(view.get_by_role("table", name="Members")).to_contain_text("orders (0, 1)")
+    expect(view.get_by_text("Lag in the last hour")).to_be_visible()
+    page.shot("25-group")
+    consumer.close()
+
+
+def test_the_live_view_is_paused_and_resumed(server: Server, page: Watched) -> None:
+    view = page.page
+    server.write("logs", {"data": "first"})
+    view.goto(f"{server.url}/#/topics/logs/messages?start=live")
+    expect(view.get_by_text("● live")).to_be_visible()
+    rows = view.locator("tbody tr")
+    server.write("logs", {"data": "second"})
+    expect(rows).to_have_count(2)
+    view.get_by_role("button", name="Pause").click()
+    expect(view.get_by_text("paused")).to_be_visible()
+    server.write("logs", {"data": "third"})
+    view.get_by_role("button", name="Resume").click()
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text("third")
+
+
+def test_alerts_name_what_needs_attention(server: Server, page: Watched) -> None:
+    ask = server.client
+    ask.put("/v0/topics/jobs", json={"type": "queue", "max_deliveries": 1, "dead_letter": "jobs.dead"})
+    server.write("jobs", {"data": 1})
+    ask.post("/v0/topics/jobs/claim", json={"node": "w", "max": 1}).raise_for_status()
+    ask.post("/v0/topics/jobs/nack", json={"node": "w", "seqs": [1]}).raise_for_status()
+    ask.post("/v0/topics/jobs/claim", json={"node": "w", "max": 1}).raise_for_status()  # which finds it dead
+    page.page.goto(server.url)
+    alerts = page.page.get_by_role("table", name="Alerts")
+    expect(alerts).to_contain_text("1 dead letter")
+    alerts.get_by_role("link", name="jobs").click()
+    expect(page.page.get_by_role("table", name="Dead letters")).to_contain_text("1")
+
+
+def test_versions_of_a_schema_are_compared(server: Server, page: Watched) -> None:
+    view = page.page
+    fields = [{"name": "id", "type": "long"}, {"name": "city", "type": ["null", "string"], "default": None}]
+    for number in (1, 2):
+        schema = {"type": "record", "name": "Order", "fields": fields[:number]}
+        body = {"schema": json.dumps(schema)}
+        server.client.post("/subjects/orders-value/versions", json=body).raise_for_status()
+    view.goto(f"{server.url}/#/schemas")
+    view.get_by_role("row").get_by_text("orders-value").click()
+    expect(view.locator(".diff .added").filter(has_text="city")).to_have_count(1)
+    expect(view.locator(".diff .removed").filter(has_text="city")).to_have_count(0)
+    page.shot("26-schema")
 
 
 def test_a_group_is_shown_by_every_broker(tmp_path: Path, open_page: OpenPage) -> None:
@@ -367,6 +471,11 @@ def test_every_screen_is_drawn_without_a_complaint(server: Server, open_page: Op
         "transactions": "No transactional ids",
         "lake": "Progress by topic",
         "storage": "Log files",
+        "schemas": "No schemas yet",
+        "sql": "Every topic is a table",
+        "topics/orders/produce": "The same from the command line",
+        "topics/orders/partitions": "Bytes per second",
+        "topics/orders/config": "cleanup.policy",
         "access/keys": "No keys are stored",
         "access/users": "No users yet",
         "access/rules": "No rules yet",
@@ -382,6 +491,7 @@ def test_every_screen_is_drawn_without_a_complaint(server: Server, open_page: Op
             "[...document.querySelectorAll('html, main')].some((one) => one.scrollWidth > one.clientWidth)"
         )
         assert not wide, f"{place} is wider than the window"
+        assert page.violations() == [], place
         page.shot(f"30-{scheme}-{place.replace('/', '-')}")
     view.goto(f"{server.url}/#/lake")
     behind = view.get_by_role("table", name="Pipelines").get_by_role("row").nth(1)

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from mainstem.testing.broker import ThrowAwayBroker, throw_away_broker
+from tests.support.driver import lake_pass
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -53,6 +55,37 @@ def test_workers_send_every_email_once_and_set_one_aside(broker: ThrowAwayBroker
         "dead letter after three attempts: nobody",
         "50 emails sent, each once: True",
     ]
+
+
+def test_readings_of_sensors_raise_alarms(broker: ThrowAwayBroker) -> None:
+    printed = run(broker, sys.executable, str(EXAMPLES / "iot_ingest.py"))
+    assert printed.splitlines() == [
+        "1600 readings from 8 devices",
+        "too hot: device-7 90.0",
+        "the hottest: device-7",
+    ]
+
+
+def test_a_dashboard_shows_the_history_and_what_follows(broker: ThrowAwayBroker) -> None:
+    printed = run(broker, sys.executable, str(EXAMPLES / "live_dashboard.py"))
+    assert printed.splitlines() == ["so far /=60 /docs=30 /pricing=10", "live /docs=75 /=60 /pricing=15"]
+
+
+def test_changes_of_a_database_become_a_topic_and_a_table(broker: ThrowAwayBroker) -> None:
+    printed = run(broker, sys.executable, str(EXAMPLES / "cdc_to_table.py"))
+    assert printed.splitlines() == [
+        "3 changes copied",
+        "2 changes copied",
+        "0 changes copied",
+        "1 Ada Paris",
+        "3 Edsger Austin",
+    ]
+    lake_pass(broker.url)
+    table = load_catalog("m", type="rest", uri=f"{broker.url}/iceberg").load_table("default.customers")
+    rows = {(bytes(row["_key"]), row["name"], row["city"]) for row in table.scan().to_arrow().to_pylist()}
+    assert {(b"1", "Ada", "Paris"), (b"3", "Edsger", "Austin")} <= rows
+    for topic in ("customers", "customers.outbox"):
+        broker.client.delete_topic(topic)
 
 
 def test_every_example_is_told_of_in_the_documents() -> None:

@@ -183,6 +183,8 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "EndTransaction": 54,
         "ExpireTransactions": 55,
         "ForgetTransactionalIds": 56,
+        "BeginTransaction": 57,
+        "AckInTransaction": 58,
         "Claim": 70,
         "Ack": 71,
         "Nack": 72,
@@ -264,4 +266,6 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "PutSubscriptionProperties": 249,
         "RegisterTopicSchema": 246,
         "RemoveTopicSchemas": 247,
+        "PublishSequence": 250,
+        "RaiseProducerEpoch": 251,
     }

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.errors import InvalidInput, StreamNotFound, SubscriptionNotFound
+from mainstem.errors import (
+    InvalidInput,
+    InvalidTransaction,
+    ProducerUnknown,
+    StreamNotFound,
+    SubscriptionNotFound,
+    TransactionConflict,
+)
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.subscriptions import (
     AckedRecords,
@@ -16,6 +23,12 @@ from mainstem.ledger.subscriptions import (
     RemoveSubscription,
 )
 from mainstem.ledger.topic_schemas import RegisterTopicSchema, TopicSchema
+from mainstem.ledger.transactions import (
+    AckInTransaction,
+    BeginTransaction,
+    EndTransaction,
+    ExpireTransactions,
+)
 
 from .writer import Writer
 
@@ -109,6 +122,47 @@ def test_a_removed_subscription_leaves_no_trace() -> None:
     assert writer.ledger.digest() != before
     writer.do(RemoveSubscription(0, "s"))
     assert writer.ledger.digest() == before
+
+
+def _in_transaction(writer: Writer, id: str) -> int:
+    begun = writer.do(BeginTransaction(id, 60_000, "User:a"))
+    producer: int = begun.producer
+    return producer
+
+
+def test_a_transaction_holds_what_it_acknowledges_until_it_ends() -> None:
+    writer = _subscribed()
+    kept, dropped = _in_transaction(writer, "kept"), _in_transaction(writer, "dropped")
+    joined = writer.do(AckInTransaction("kept", kept, 0, 0, "s", 0, ((0, 1), (2, 4))))
+    assert not isinstance(joined, Exception)
+    for mark, ranges in ((0, ((3, 5),)), (1, ())):
+        refused = writer.do(AckInTransaction("dropped", dropped, 0, 0, "s", mark, ranges))
+        assert isinstance(refused, TransactionConflict)
+    writer.do(AckInTransaction("dropped", dropped, 0, 0, "s", 0, ((4, 6),)))
+    stored = writer.ledger.subscriptions.get(0, "s")
+    assert stored is not None
+    assert (stored.acked.mark, stored.left(0, 6)) == (0, [(1, 2)])
+    loaded = Ledger.decode(writer.ledger.encode())
+    assert loaded.digest() == writer.ledger.digest()
+    ended = writer.do(EndTransaction("kept", kept, 0, True))
+    assert ended.marked == ((0, -1, -1),)
+    assert writer.do(ExpireTransactions((("dropped", dropped, 0),))).ids == ("dropped",)
+    assert (stored.acked.mark, stored.left(0, 6)) == (1, [(1, 2), (4, 6)])
+    assert writer.do(EndTransaction("kept", kept, 0, True)).committed
+    assert isinstance(writer.do(EndTransaction("dropped", dropped, 0, True)), InvalidTransaction)
+    assert isinstance(writer.do(AckInTransaction("kept", kept, 0, 0, "s", 0, ((5, 6),))), ProducerUnknown)
+    assert Ledger.decode(writer.ledger.encode()).digest() == writer.ledger.digest()
+
+
+def test_a_moved_subscription_forgets_what_transactions_hold() -> None:
+    writer = _subscribed()
+    producer = _in_transaction(writer, "t")
+    writer.do(AckInTransaction("t", producer, 0, 0, "s", 0, ((0, 1),)))
+    writer.do(MoveSubscription(0, "s", 0))
+    writer.do(EndTransaction("t", producer, 0, True))
+    stored = writer.ledger.subscriptions.get(0, "s")
+    assert stored is not None
+    assert stored.left(0, 6) == [(0, 6)]
 
 
 def test_new_properties_keep_what_is_acknowledged() -> None:

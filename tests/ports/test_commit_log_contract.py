@@ -16,6 +16,7 @@ from tests.support.files import SimFiles
 
 from .commitlog_bucket.logs import bucket_log_opener, refer_to_all_over
 from .commitlog_etcd.logs import etcd_log_opener
+from .commitlog_host.logs import open_follower, open_writer
 from .logs import SIM_DIRECTORY, append_samples, commits, contents, open_log, sample_content
 from .vendors import VENDORS
 
@@ -30,7 +31,9 @@ _BUCKETS = {
 }
 
 
-@pytest.fixture(params=["os", "os-prepared", "sim", "sim-prepared", "etcd", *_BUCKETS])
+@pytest.fixture(
+    params=["os", "os-prepared", "sim", "sim-prepared", "host-writer", "host-follower", "etcd", *_BUCKETS]
+)
 async def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reopen]:
     """Opens the same log, closing the one opened before."""
     backend: str = request.param
@@ -55,6 +58,9 @@ def _opener(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Reo
         refer_to_all_over(request.getfixturevalue("monkeypatch"), 24)
     if backend in _BUCKETS:
         return bucket_log_opener(request, _BUCKETS[backend])
+    if backend.startswith("host"):
+        opened = open_writer if backend == "host-writer" else open_follower
+        return lambda: opened(tmp_path / "log")
     return _local_log_opener(backend, tmp_path)
 
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 
 from mainstem import limits
 from mainstem.errors import InvalidBatch, TooLarge
-from mainstem.records.building import build_batch, build_lone, build_plain
+from mainstem.records.building import build_batch, build_plain
 from mainstem.records.columns import RecordColumns, Spans, encode_columns
 from mainstem.records.compression import CODECS, Codec
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, check_slice, walk
+from mainstem.records.interpreted import build_lone
 
 from .samples import NOW_MS, Sample, codecs, sample_lists
 

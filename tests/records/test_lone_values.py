@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.records.building import build_batch, build_lone
+from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records, lone_values
 from mainstem.records.header import stamp
+from mainstem.records.interpreted import build_lone
 
 VALUES = st.one_of(st.binary(max_size=300), st.integers(0, 40_000).map(bytes))
 

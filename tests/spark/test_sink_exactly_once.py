@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -73,6 +75,21 @@ def test_a_batch_that_spark_reruns_is_not_written_again(
     (tmp_path / "commits" / f".{commits[-1].name}.crc").unlink()
     stream_once(spark, broker, topic, tmp_path)
     assert out_values(broker, f"{topic}.out") == list(range(100))
+
+
+def test_the_example_accepts_every_payment_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "exactly_once_spark.py"))
+    broker.create("payments")
+    broker.create("payments.accepted")
+    payments = [{"customer": name, "amount": amount} for name, amount in example["PAYMENTS"]]
+    broker.write("payments", *(json.dumps(payment).encode() for payment in payments))
+    example["accept"](spark, broker.url, str(tmp_path))
+    (commit,) = (tmp_path / "commits").glob("[0-9]*")
+    commit.unlink()  # as if the driver had died right after the sink's commit
+    (tmp_path / "commits" / f".{commit.name}.crc").unlink()
+    example["accept"](spark, broker.url, str(tmp_path))
+    amounts = [value["amount"] for value in broker.values("payments.accepted")]
+    assert sorted(amounts) == [2.5, 5.5, 10.0]
 
 
 def test_lost_answers_are_asked_for_again_and_change_nothing(

@@ -1,11 +1,12 @@
-"""Through a cluster: what a test takes for its server may be one of three brokers that share a log.
+"""Through a cluster: what a test takes for its server may be one of three brokers that share a log, or two workers.
 
     server_process(tmp_path / "data", "--text", "off")
 
 starts `mainstem serve`, and that is all there is to it, unless the run was started with `--through`: then two more
 brokers run next to it on the same log in S3, or in etcd with its payloads in S3. Clients that follow the metadata
-end up at any of the three. To kill or end it is to kill or end all of them; started again over the same directory they
-find what was written, and the two others have the addresses they had.
+end up at any of the three. With `--through workers` it is `mainstem serve --workers 2`. To kill or end it is to kill or
+end all of them; started again over the same directory they find what was written, and the two others have the addresses
+they had.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import atexit
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from mainstem.address import Address
+from mainstem.broker.broker import BrokerOptions
 from mainstem.ports.commitlog.shared.open import SharedPlace
+from mainstem.testing.ports import kept_ports
 from mainstem.testing.server import ServerProcess
 from tests.support.etcd import EtcdCluster
 from tests.support.s3 import S3Server
 
-KINDS = ("cluster-bucket", "cluster-etcd")
+KINDS = ("cluster-bucket", "cluster-etcd", "workers")
 _DOORS = ("http", "kafka", "text")
 _PEERS = 2
+_WORKERS = 2
 _LOGS_KEPT = 6  # in etcd, each in a process of its own; older ones end when nobody uses them
 _BUCKET = "through"
 
@@ -57,14 +61,22 @@ class Through:
         self._s3: S3Server | None = None
         self._logs: dict[Path, _Log] = {}
 
-    def server(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> BrokerOfThree:
+    def server(self, data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> ServerProcess:
+        if self._kind == "workers":
+            return _workers(data_dir, *flags, env=env)
         log = self._log(data_dir.resolve())
         log.server = BrokerOfThree(data_dir, log, *flags, env=env)
         return log.server
 
-    def place(self, data_dir: Path) -> SharedPlace:
-        log = self._log(data_dir.resolve())
-        return SharedPlace(log.store, log.etcd.endpoints if log.etcd is not None else ())
+    def brokers(self, options: BrokerOptions) -> list[BrokerOptions]:
+        numbers = range(_PEERS + 1)
+        if self._kind == "workers":
+            return [replace(options, workers=True, broker_id=1 + number) for number in numbers]
+        log = self._log(options.data_dir.resolve())
+        place = SharedPlace(log.store, log.etcd.endpoints if log.etcd is not None else ())
+        name = options.data_dir.name
+        folders = [options.data_dir.with_name(f"{name}{number or ''}") for number in numbers]
+        return [replace(options, data_dir=folder, place=place) for folder in folders]
 
     def close(self) -> None:
         """Idempotent."""
@@ -164,9 +176,9 @@ def server_process(data_dir: Path, *flags: str, env: dict[str, str] | None = Non
     return _current.server(data_dir, *flags, env=env)
 
 
-def place(data_dir: Path) -> SharedPlace | None:
-    """Where brokers in this process find the log that they share; None in a run without a cluster."""
-    return None if _current is None else _current.place(data_dir)
+def broker_options(options: BrokerOptions) -> list[BrokerOptions]:
+    """Of each broker in this process: one, or in a run through a cluster three that share a log."""
+    return [options] if _current is None else _current.brokers(options)
 
 
 _current: Through | None = None
@@ -185,6 +197,17 @@ def end() -> None:
     if _current is not None:
         _current.close()
         _current = None
+
+
+def _workers(data_dir: Path, *flags: str, env: dict[str, str] | None) -> ServerProcess:
+    """A server of several workers. Each has its own port for Kafka and Pulsar: the next one."""
+    doors: list[str] = []
+    for door in ("kafka", "pulsar"):
+        ports = kept_ports(_WORKERS)
+        while ports != list(range(ports[0], ports[0] + _WORKERS)):
+            ports = kept_ports(_WORKERS)
+        doors += [f"--{door}", f"127.0.0.1:{ports[0]}"]
+    return ServerProcess(data_dir, "--workers", str(_WORKERS), *doors, *flags, env=env)
 
 
 def _name(data_dir: Path) -> str:

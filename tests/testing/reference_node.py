@@ -84,6 +84,8 @@ class ReferenceNode:
                 await self.catch_up()
             except Unavailable:
                 return  # unknown: it may be there, or come yet
+        while self.position < place.position and place.position not in self._bases:
+            await self.catch_up()  # others came first
         if place.position == self.position:
             self._take(place.position, values)
         for write, offset in zip(writes, range(self._bases[place.position], len(self.values)), strict=False):

@@ -30,6 +30,7 @@ NAMES = (
     "watch",
     "queues",
     "shares",
+    "pulsar",
     "routers",
     "parts",
     "lake",
@@ -40,6 +41,7 @@ NAMES = (
     "repack",
     "compaction",
     "tables",
+    "workers",
 )
 
 

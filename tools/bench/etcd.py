@@ -1,4 +1,4 @@
-"""The commit log in etcd: commits per second and latency, alone and against a second broker.
+"""The commit log in etcd: commits per second and latency, alone and of three brokers; then acknowledgements of brokers.
 
 Uses a real etcd of one member next to the benchmark, with its data on the same disk.
 """
@@ -15,6 +15,7 @@ from mainstem.ports.commitlog.port import Overtaken
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
 from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster
+from tools.bench import etcd_acks
 from tools.bench.report import Figure, Report, Span, measured
 
 COMMITS = 3_000
@@ -25,9 +26,10 @@ P99_BAR_MS = 30.0
 def run(scratch: Path, report: Report) -> None:
     for members in (1, 3):
         with EtcdCluster(scratch / f"etcd-{members}", members) as cluster:
-            for brokers in (1, 2):
+            for brokers in (1, 3):
                 span, taken = uvloop.run(_measure(cluster, brokers))
                 _tell(report, f"etcd of {members}, {brokers} writing", span, taken)
+    etcd_acks.run(scratch, report)
 
 
 def _tell(report: Report, where: str, span: Span, taken: list[float]) -> None:

@@ -21,7 +21,7 @@ from typing import Literal
 import psutil
 
 import mainstem
-from mainstem.records.building import build_lone
+from mainstem.records.interpreted import build_lone
 from mainstem.testing.server import ServerProcess
 from tools.bench.http import request as http_request
 from tools.bench.machine import settle

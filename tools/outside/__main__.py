@@ -18,7 +18,16 @@ from pathlib import Path
 
 from tools.outside.suite import Missing, Suite, Tally
 
-MODULES = ("kafka_java", "pulsar_java", "kafka_go", "kafka_rust", "kafka_python_clients", "iceberg_kit")
+MODULES = (
+    "kafka_java",
+    "kafka_go",
+    "kafka_rust",
+    "kafka_python_clients",
+    "pulsar_python",
+    "pulsar_java",
+    "pulsar_tools",
+    "iceberg_kit",
+)
 FOLDER = Path("build/outside")
 
 

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { del, explained, get, path, post } from "../api";
-import { count } from "../format";
+import { count, short } from "../format";
+import { Chart } from "../parts/chart";
 import { Badge, Button, Figure, Select, TextField } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
 import { notify } from "../parts/notices";
@@ -9,7 +10,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { go, to } from "../route";
-import type { GroupDescription } from "../types";
+import type { GroupDescription, GroupHistory } from "../types";
 
 export function Group({ name }: { name: string }) {
   const [resetting, setResetting] = useState(false);
@@ -56,6 +57,7 @@ export function Group({ name }: { name: string }) {
                 note={`${count(group.offsets.filter((row) => row.offset !== null).length)} with an offset`}
               />
             </div>
+            <LagChart name={name} />
             <h2>Offsets</h2>
             {group.offsets.length ? (
               <Table
@@ -85,6 +87,11 @@ export function Group({ name }: { name: string }) {
                   { name: "Client", cell: (row) => row.client_id },
                   { name: "Host", cell: (row) => row.client_host },
                   { name: "Instance", cell: (row) => row.instance_id ?? "–" },
+                  {
+                    name: "Reads",
+                    cell: (row) =>
+                      row.assignment.map((one) => `${one.topic} (${one.partitions.join(", ")})`).join("; ") || "nothing yet",
+                  },
                 ]}
               />
             ) : (
@@ -117,6 +124,22 @@ export function Group({ name }: { name: string }) {
         </Dialog>
       )}
     </section>
+  );
+}
+
+function LagChart({ name }: { name: string }) {
+  const polled = usePoll((signal) => get<GroupHistory>(path`/v0/groups/${name}/history`, signal), 5000, [name]);
+  const samples = polled.data?.samples ?? [];
+  if (!samples.length) return null;
+  return (
+    <div class="charts">
+      <Chart
+        title="Lag in the last hour"
+        times={samples.map((sample) => sample.at_ms / 1000)}
+        show={short}
+        lines={[{ label: "records", colour: "--chart-1", values: samples.map((sample) => sample.lag) }]}
+      />
+    </div>
   );
 }
 

@@ -39,10 +39,12 @@ export function Groups() {
                 keyOf={(row) => row.group}
                 onOpen={(row) => go("groups", row.group)}
                 columns={[
-                  { name: "Group", cell: (row) => <span class="name">{row.group}</span>, wide: true },
+                  { name: "Group", cell: (row) => <span class="name">{row.group}</span> },
                   { name: "State", cell: (row) => <Badge kind={row.state === "Stable" ? "good" : "plain"}>{row.state}</Badge> },
                   { name: "Kind", cell: (row) => row.kind },
-                  { name: "Protocol", cell: (row) => row.protocol_type || "–" },
+                  { name: "Members", cell: (row) => (row.members === null ? "–" : count(row.members)), number: true },
+                  { name: "Lag", cell: (row) => (row.lag === null ? "–" : count(row.lag)), number: true },
+                  { name: "Topics", cell: (row) => <span class="muted">{row.topics.join(", ") || "–"}</span>, wide: true },
                 ]}
               />
               {found.length > SHOWN && <p class="muted">The first {count(SHOWN)}. Search for the others.</p>}

@@ -6,19 +6,15 @@ import { Command, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { to } from "../route";
-import { samples, take, type Metrics } from "../samples";
-import type { ServerOverview as OverviewAnswer, TierSizes } from "../types";
+import { serverHistory } from "../history";
+import type { Alert, ServerOverview as OverviewAnswer, ServerSample, TierSizes } from "../types";
 
 const EVERY_MS = 2000;
 
 export function Overview() {
   const polled = usePoll(
     async (signal) => {
-      const [overview, metrics] = await Promise.all([
-        get<OverviewAnswer>("/v0/overview", signal),
-        get<Metrics>("/v0/metrics", signal),
-      ]);
-      take(overview, metrics);
+      const [overview, samples] = await Promise.all([get<OverviewAnswer>("/v0/overview", signal), serverHistory(signal)]);
       return { overview, samples };
     },
     EVERY_MS,
@@ -41,8 +37,8 @@ export function Overview() {
   );
 }
 
-function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof samples }) {
-  const times = shown.map((sample) => sample.at);
+function Content({ overview, shown }: { overview: OverviewAnswer; shown: ServerSample[] }) {
+  const times = shown.map((sample) => sample.at_ms / 1000);
   const last = shown.at(-1);
   return (
     <>
@@ -51,6 +47,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
           Writes are refused: {overview.refusal}
         </div>
       )}
+      <Alerts alerts={overview.alerts} />
       <div class="figures">
         <Figure label="Appended" value={`${rate(last?.appended ?? 0)}/s`} note={`${short(overview.appended)} in total`} />
         <Figure label="Records" value={short(overview.records)} note={bytes(overview.bytes)} />
@@ -79,8 +76,8 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
           show={rate}
           lines={[
             { label: "records", colour: "--chart-1", values: shown.map((sample) => sample.appended) },
-            { label: "HTTP requests", colour: "--chart-2", values: shown.map((sample) => sample.httpRequests) },
-            { label: "Kafka requests", colour: "--chart-3", values: shown.map((sample) => sample.kafkaRequests) },
+            { label: "HTTP requests", colour: "--chart-2", values: shown.map((sample) => sample.http_requests) },
+            { label: "Kafka requests", colour: "--chart-3", values: shown.map((sample) => sample.kafka_requests) },
           ]}
         />
         <Chart
@@ -88,9 +85,9 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
           times={times}
           show={(value) => (value === 0 ? "0" : duration(value))}
           lines={[
-            { label: "HTTP mean", colour: "--chart-1", values: shown.map((sample) => sample.httpWriteMs) },
-            { label: "Kafka mean", colour: "--chart-2", values: shown.map((sample) => sample.kafkaWriteMs) },
-            { label: "Kafka p99 ≤", colour: "--chart-3", values: shown.map((sample) => sample.kafkaWriteP99Ms) },
+            { label: "HTTP mean", colour: "--chart-1", values: shown.map((sample) => sample.http_write_ms) },
+            { label: "Kafka mean", colour: "--chart-2", values: shown.map((sample) => sample.kafka_write_ms) },
+            { label: "Kafka p99 ≤", colour: "--chart-3", values: shown.map((sample) => sample.kafka_write_p99_ms) },
           ]}
         />
       </div>
@@ -130,6 +127,42 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: typeof 
       </div>
     </>
   );
+}
+
+const ALERTS: Record<Alert["kind"], string> = {
+  dead_letters: "Dead letters",
+  growing_lag: "Growing lag",
+  hanging_transaction: "Long transaction",
+  table_behind: "Table behind",
+  disk: "Disk",
+  clock: "Clock",
+  missing_records: "Missing records",
+};
+
+function Alerts({ alerts }: { alerts: Alert[] }) {
+  if (!alerts.length) return null;
+  return (
+    <div class="alerts">
+      <Table
+        label="Alerts"
+        rows={alerts}
+        keyOf={(row) => [row.kind, row.topic, row.group, row.transaction].join()}
+        columns={[
+          { name: "Alert", cell: (row) => <Badge kind={row.critical ? "bad" : "warn"}>{ALERTS[row.kind]}</Badge> },
+          { name: "Where", cell: (row) => <Concerned alert={row} /> },
+          { name: "What", cell: (row) => row.text, wide: true },
+        ]}
+      />
+    </div>
+  );
+}
+
+function Concerned({ alert }: { alert: Alert }) {
+  if (alert.topic && alert.kind === "table_behind") return <a href={to("topics", alert.topic, "table")}>{alert.topic}</a>;
+  if (alert.topic) return <a href={to("queues", alert.topic)}>{alert.topic}</a>;
+  if (alert.group) return <a href={to("groups", alert.group)}>{alert.group}</a>;
+  if (alert.transaction) return <a href={to("transactions")}>{alert.transaction}</a>;
+  return <>this server</>;
 }
 
 function StorageTiers({ tiers, disk }: { tiers: TierSizes; disk: OverviewAnswer["disk"] }) {

@@ -4,8 +4,9 @@ import { asLines, download, summary } from "../content";
 import { clock, count, duration, plural, time } from "../format";
 import { follow } from "../live";
 import { Badge, Button, Select } from "../parts/controls";
-import { Empty, Failed, Loading } from "../parts/states";
+import { copy, Empty, Failed, Loading } from "../parts/states";
 import { moveByArrows } from "../parts/table";
+import { remember, usePlace } from "../route";
 import type { PlacedMessage } from "../content";
 import type { MessageList } from "../types";
 import { MessageDetail } from "./message_detail";
@@ -20,7 +21,17 @@ interface Sought {
   key: string;
   value: string;
   header: string;
+  json: string;
+  until: string; // a local time
 }
+
+const FILTERS = [
+  ["key", "key contains", undefined],
+  ["value", "value contains", undefined],
+  ["header", "header contains", "name=content, or part of it"],
+  ["json", "$.path = value", "A condition on JSON values: $.customer.city = Rome, $.total >= 10, or $.error"],
+] as const;
+const STARTS = ["newest", "oldest", "offset", "time", "live"];
 
 interface Shown {
   messages: PlacedMessage[]; // newest first, unless reading starts at the oldest
@@ -31,10 +42,12 @@ interface Shown {
 }
 
 export function Messages({ name, partitions }: { name: string; partitions: number }) {
-  const [start, setStart] = useState<Start>("newest");
-  const [place, setPlace] = useState("");
-  const [partition, setPartition] = useState("all");
-  const [typed, setTyped] = useState<Sought>({ key: "", value: "", header: "" });
+  const { values } = usePlace();
+  const [start, setStart] = useState<Start>(() => startOf(values.get("start")));
+  const [place, setPlace] = useState(values.get("at") ?? "");
+  const [partition, setPartition] = useState(values.get("partition") ?? "all");
+  const [typed, setTyped] = useState<Sought>(() => soughtIn(values));
+  const [paused, setPaused] = useState(false);
   const sought = useDelayed(typed, 300);
   const [shown, setShown] = useState<Shown>();
   const [problem, setProblem] = useState("");
@@ -50,12 +63,23 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
   );
   const forwards = start === "oldest" || start === "offset" || start === "time";
   const wanted = useDelayed(place, 400);
+  useEffect(
+    () =>
+      remember({
+        start: start === "newest" ? "" : start,
+        at: wanted,
+        partition: partition === "all" ? "" : partition,
+        ...sought,
+      }),
+    [start, wanted, partition, sought],
+  );
 
   useEffect(() => {
     const ending = new AbortController();
     const { signal } = ending;
     setProblem("");
     const load = async () => {
+      if (paused && latest.current) return; // what is on the screen stays
       const pages = await Promise.all(numbers.map((number) => firstPage(name, number, start, wanted, sought, signal)));
       if (signal.aborted) return;
       const next = gathered(pages, forwards);
@@ -65,7 +89,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
     const run = async () => {
       try {
         await load();
-        if (start === "live") await stayLive();
+        if (start === "live" && !paused) await stayLive();
       } catch (failure) {
         if (!signal.aborted) setProblem(failure instanceof ApiError && failure.status === 0 ? "" : explained(failure));
         if (!signal.aborted && failure instanceof ApiError && failure.status === 0) {
@@ -120,7 +144,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
     setConnected(true);
     void run();
     return () => ending.abort();
-  }, [name, start, wanted, numbers.join(), sought, round]);
+  }, [name, start, wanted, numbers.join(), sought, round, paused]);
 
   // The detail goes with its row, when another filter, place or partition is shown.
   useEffect(() => setSelected(undefined), [start, wanted, numbers.join(), sought]);
@@ -151,6 +175,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
           value={start}
           onChange={(next) => {
             setStart(next);
+            setPaused(false);
             setPlace("");
             setShown(undefined);
           }}
@@ -177,22 +202,43 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             options={[["all", "All partitions"], ...Array.from({ length: partitions }, (_, at) => [String(at), `Partition ${at}`] as const)]}
           />
         )}
-        {(["key", "value", "header"] as const).map((part) => (
+        {FILTERS.map(([part, hint, title]) => (
           <input
             key={part}
             type="search"
             class="filter"
             data-search={part === "value" ? true : undefined}
-            aria-label={`Filter by ${part}`}
-            title={part === "header" ? "name=content, or part of it" : undefined}
-            placeholder={`${part} contains`}
+            aria-label={`Filter by ${part === "json" ? "JSON path" : part}`}
+            title={title}
+            placeholder={hint}
             value={typed[part]}
             spellcheck={false}
             onInput={(event) => setTyped({ ...typed, [part]: event.currentTarget.value })}
           />
         ))}
+        {start !== "live" && (
+          <label class="inline">
+            before{" "}
+            <input
+              type="datetime-local"
+              step="1"
+              aria-label="Before"
+              value={typed.until}
+              onInput={(event) => setTyped({ ...typed, until: event.currentTarget.value })}
+            />
+          </label>
+        )}
         <span class="grow" />
-        {start === "live" && <Badge kind={connected ? "good" : "warn"}>{connected ? "● live" : "reconnecting"}</Badge>}
+        {start === "live" &&
+          (paused ? (
+            <Badge>paused</Badge>
+          ) : (
+            <Badge kind={connected ? "good" : "warn"}>{connected ? "● live" : "reconnecting"}</Badge>
+          ))}
+        {start === "live" && <Button onPress={() => setPaused(!paused)}>{paused ? "Resume" : "Pause"}</Button>}
+        <Button onPress={() => void copy(location.href)} title="Copy a link to this search">
+          Copy link
+        </Button>
         <Button onPress={() => setRound(round + 1)}>Reload</Button>
         <Button
           onPress={() => download(`${name}.jsonl`, asLines(shown?.messages ?? []), "application/jsonl")}
@@ -292,12 +338,20 @@ function Nothing(props: { name: string; live: boolean; filtered: boolean; more: 
   );
 }
 
-const isFiltered = (sought: Sought) => !!(sought.key || sought.value || sought.header);
+const isFiltered = (sought: Sought) => Object.values(sought).some(Boolean);
+
+const startOf = (given: string | null): Start => (given && STARTS.includes(given) ? (given as Start) : "newest");
+
+function soughtIn(values: URLSearchParams): Sought {
+  const of = (name: keyof Sought) => values.get(name) ?? "";
+  return { key: of("key"), value: of("value"), header: of("header"), json: of("json"), until: of("until") };
+}
 
 const keyOf = (message: PlacedMessage) => `${message.partition}:${message.offset}`;
 
 function address(name: string, partition: number, at: { from?: number; before?: number }, sought: Sought): string {
-  return path`/v0/topics/${name}/messages` + query({ partition, limit: PAGE, ...at, ...sought });
+  const until = sought.until ? new Date(sought.until).getTime() : undefined;
+  return path`/v0/topics/${name}/messages` + query({ partition, limit: PAGE, ...at, ...sought, until });
 }
 
 async function firstPage(

@@ -1,11 +1,14 @@
 import { useState } from "preact/hooks";
-import { patch, path } from "../api";
-import { ago, bytes, count } from "../format";
+import { get, patch, path } from "../api";
+import { ago, bytes, count, rate } from "../format";
+import { Chart } from "../parts/chart";
 import { Button, TextField } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
 import { Loading } from "../parts/states";
 import { Table } from "../parts/table";
+import { usePoll } from "../poll";
 import { useLacking } from "../rights";
+import type { TopicHistory } from "../types";
 import type { TopicFacts } from "./topic";
 
 export function Partitions(props: { name: string; facts: TopicFacts | undefined; reload: () => void }) {
@@ -34,6 +37,7 @@ export function Partitions(props: { name: string; facts: TopicFacts | undefined;
           { name: "", cell: () => "", wide: true },
         ]}
       />
+      <Throughput name={props.name} />
       {growing && (
         <Grow
           name={props.name}
@@ -45,6 +49,28 @@ export function Partitions(props: { name: string; facts: TopicFacts | undefined;
         />
       )}
     </>
+  );
+}
+
+function Throughput({ name }: { name: string }) {
+  const polled = usePoll((signal) => get<TopicHistory>(path`/v0/topics/${name}/history`, signal), 5000, [name]);
+  const samples = polled.data?.samples ?? [];
+  const times = samples.map((sample) => sample.at_ms / 1000);
+  return (
+    <div class="charts below">
+      <Chart
+        title="Records per second in the last hour"
+        times={times}
+        show={rate}
+        lines={[{ label: "records", colour: "--chart-1", values: samples.map((sample) => sample.records) }]}
+      />
+      <Chart
+        title="Bytes per second in the last hour"
+        times={times}
+        show={bytes}
+        lines={[{ label: "bytes", colour: "--chart-2", values: samples.map((sample) => sample.bytes) }]}
+      />
+    </div>
   );
 }
 

@@ -4,6 +4,7 @@ import { ago, bytes, count, plural, rate } from "../format";
 import { Badge, Button, Check, Search, Select, TextField } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
 import { notify } from "../parts/notices";
+import { Sparkline } from "../parts/sparkline";
 import { Empty, Failed, Loading } from "../parts/states";
 import { VirtualRows } from "../parts/virtual";
 import { usePoll } from "../poll";
@@ -134,7 +135,8 @@ export function Topics() {
               <span role="gridcell" class="number">
                 {bytes(row.bytes)}
               </span>
-              <span role="gridcell" class="number">
+              <span role="gridcell" class="number trend">
+                <Sparkline values={row.recent} label="Records per second in the last two minutes" />
                 {row.rate === null ? "–" : rate(row.rate)}
               </span>
               <span role="gridcell" class="number muted">

@@ -18,6 +18,9 @@ class GroupListing(msgspec.Struct, frozen=True):
     state: str
     kind: str
     protocol_type: str
+    members: int | None  # null: another broker coordinates the group, and knows them
+    lag: int | None  # null: there are too many groups to measure all
+    topics: list[str]
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -25,11 +28,17 @@ class GroupList(msgspec.Struct, frozen=True):
     performance: Performance
 
 
+class AssignedTopic(msgspec.Struct, frozen=True):
+    topic: str
+    partitions: list[int]
+
+
 class MemberDescription(msgspec.Struct, frozen=True):
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None
+    assignment: list[AssignedTopic]  # the partitions that it reads
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
@@ -44,7 +53,11 @@ class GroupOffset(msgspec.Struct, frozen=True):
     metadata: str
 
 
-class GroupDescription(GroupListing, frozen=True):
+class GroupDescription(msgspec.Struct, frozen=True):
+    group: str
+    state: str
+    kind: str
+    protocol_type: str
     members: list[MemberDescription]
     offsets: list[GroupOffset]
     lag: int

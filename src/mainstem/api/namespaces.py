@@ -26,6 +26,7 @@ class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
     backlog_bytes_policy: BacklogPolicy | msgspec.UnsetType | None = msgspec.UNSET
     backlog_ms: int | msgspec.UnsetType | None = msgspec.UNSET
     backlog_ms_policy: BacklogPolicy | msgspec.UnsetType | None = msgspec.UNSET
+    deduplication: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class NamespaceReport(msgspec.Struct, frozen=True):
@@ -47,6 +48,7 @@ class NamespaceReport(msgspec.Struct, frozen=True):
     backlog_bytes_policy: BacklogPolicy | None
     backlog_ms: int | None
     backlog_ms_policy: BacklogPolicy | None
+    deduplication: bool | None
     topics_total: int
     partitions_total: int
     bytes_total: int

@@ -15,6 +15,7 @@ import msgspec
 from mainstem.api import (
     catalog,
     groups,
+    history,
     lake,
     namespaces,
     queues,
@@ -384,6 +385,7 @@ COMMIT_OFFSETS = Route(
     groups.GroupPositionsBody,
 )
 GET_SETTINGS = Route("GET", "/v0/topics/{topic}/settings", topics.TopicSettings, Scope.READ)
+LIST_SETTINGS = Route("GET", "/v0/topic-settings", topics.SettingDescriptions, Scope.READ)
 PATCH_SETTINGS = Route(
     "PATCH",
     "/v0/topics/{topic}/settings",
@@ -419,6 +421,7 @@ GET_GROUP = Route(
         ),
     ),
 )
+GET_GROUP_HISTORY = Route("GET", "/v0/groups/{group}/history", history.GroupHistory, Scope.READ)
 DELETE_GROUP = Route("DELETE", "/v0/groups/{group}", groups.GroupDeletion, Scope.ADMIN)
 RESET_GROUP = Route(
     "POST", "/v0/groups/{group}/reset", groups.ResetResult, Scope.ADMIN, Body.JSON, groups.ResetBody
@@ -477,6 +480,14 @@ GET_TOPIC_SUMMARIES = Route(
         Query("limit", "integer", "1 to 1000, 100 unless given."),
     ),
 )
+GET_SERVER_HISTORY = Route(
+    "GET",
+    "/v0/overview/history",
+    history.ServerHistory,
+    Scope.READ,
+    query=(Query("after", "integer", "Only samples after this time, in ms since 1970."),),
+)
+GET_TOPIC_HISTORY = Route("GET", "/v0/topics/{topic}/history", history.TopicHistory, Scope.READ)
 GET_KEY = Route("GET", "/v0/key", server.KeyRights)
 GET_STORAGE = Route("GET", "/v0/storage", server.StorageMap, Scope.READ)
 GET_TOPIC_STORAGE = Route("GET", "/v0/topics/{topic}/storage", server.StorageMap, Scope.READ)
@@ -493,6 +504,13 @@ GET_MESSAGES = Route(
         Query("key", "string", "Only records whose key contains this."),
         Query("value", "string", "Only records whose value contains this."),
         Query("header", "string", "Only records with a header that contains this, as name=content."),
+        Query(
+            "json",
+            "string",
+            "Only records whose JSON value meets a condition: `$.city = Rome`, `$.total >= 10`, `$.error`.",
+        ),
+        Query("since", "integer", "Only records of this time or later, in ms since 1970."),
+        Query("until", "integer", "Only records before this time, in ms since 1970."),
         Query("value_bytes", "integer", "Cut longer values off here; 16384 unless given."),
     ),
 )

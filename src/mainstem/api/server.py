@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from mainstem import limits
 from mainstem.api.base import UNTIMED, Offset, PartitionNumber, Performance
+from mainstem.api.history import Alert
 
 # Health
 
@@ -71,7 +72,7 @@ class ServerSummary(msgspec.Struct, frozen=True):
     partitions: int
     records: int
     bytes: int
-    appended: int  # offsets ever assigned in the topics that exist
+    appended: int  # records ever appended to the topics that exist, without the copies of routers
     commits: int
     open_transactions: int
     routers: int
@@ -91,6 +92,7 @@ class ServerOverview(ServerSummary, frozen=True):
     doors: dict[str, str]
     lake_drivers: int
     disk: DiskSpace | None  # None without a data directory
+    alerts: list[Alert]
     performance: Performance
 
 

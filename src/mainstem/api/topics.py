@@ -134,6 +134,7 @@ class TopicSummary(msgspec.Struct, frozen=True):
     end: int  # the sum of the partitions' ends: appends show as a difference
     last_write_ms: int | None
     table: bool
+    recent: list[float]  # records per second in the samples of the last two minutes; empty without writes
 
 
 class TopicSummaries(msgspec.Struct, frozen=True):
@@ -170,6 +171,22 @@ class TopicSettings(msgspec.Struct, frozen=True):
     id: str
     partitions: list[PartitionDescription]
     settings: dict[str, str]
+    performance: Performance
+
+
+class SettingDescription(msgspec.Struct, frozen=True):
+    """A topic setting: what it changes, and its default. `inert` ones are stored, but have no effect."""
+
+    name: str
+    kind: str
+    default: str
+    help: str
+    inert: bool
+    fixed: bool  # cannot change after the topic is created
+
+
+class SettingDescriptions(msgspec.Struct, frozen=True):
+    settings: list[SettingDescription]
     performance: Performance
 
 

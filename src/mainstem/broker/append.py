@@ -23,6 +23,7 @@ from mainstem.broker.recompression import Recompression
 from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
+from mainstem.broker.timestamps import check_times
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import (
@@ -35,13 +36,15 @@ from mainstem.errors import (
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
+from mainstem.ledger.publish_sequences import PublishSequence
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
 from mainstem.ports.clock import Clock
-from mainstem.records.building import build_batch, build_lone
+from mainstem.records.building import build_batch
 from mainstem.records.decoding import record_sizes_and_times
 from mainstem.records.header import Slice, SliceFacts, check_slice, walk
+from mainstem.records.interpreted import build_lone
 from mainstem.records.rewrite import with_append_time
 
 __all__ = ["AppendRequest", "Appended", "Appends", "Placed", "Waiter", "promise", "record_rows", "sized"]
@@ -84,6 +87,8 @@ class Appends:
         """Put checked batches in line: what is appended later comes later in the log.
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
+        if topic.config.limits_times:
+            check_times(request.batches, topic.config, self._clock.now_ms())
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
         if topic.config.terminated:
@@ -123,13 +128,15 @@ class Appends:
         *,
         resumes: bool = True,
         rights: ProducerRights | None = None,
+        sequence: tuple[str, int, int] | None = None,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
         `joins`: the transactional id whose transaction the partition becomes part of. `resumes`: a producer that the
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
         created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
-        the sender; None: it may write as any producer."""
+        the sender; None: it may write as any producer. `sequence`: the name of a Pulsar producer, and the first and
+        last of its sequence ids here: what it appended before is not appended again, except to a topic in memory."""
         stream = stream_of(topic, partition)
         config = topic.config
         facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
@@ -150,8 +157,13 @@ class Appends:
         records, size = b"", len(batches)
         if not self._columns.plain[stream] and config.tracked:
             records, size = sized(batches)
-        self.append(topic, AppendRequest(stream, batches, facts, size, records), waiter)
+        published = None if sequence is None else PublishSequence(stream, *sequence)
+        self.append(topic, AppendRequest(stream, batches, facts, size, records, published), waiter)
         return facts
+
+    def last_sequence(self, stream: int, name: str) -> int:
+        """The last sequence id of a Pulsar producer; -1 if none is known."""
+        return self._ledger.publish_sequences.last(stream, name)
 
     async def values(
         self,

@@ -26,6 +26,7 @@ from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
+from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
@@ -97,6 +98,7 @@ class BrokerOptions:
     table_locations: tuple[str, ...] = ()  # URLs outside the store below which users may have tables
     hot: HotRetention | None = None  # what stays on disk if older files go to `objects`
     place: SharedPlace | None = None  # location of a shared log
+    workers: bool = False  # other processes of this machine are brokers over the same directory
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
@@ -161,6 +163,7 @@ class Broker:
         self.audit = Audit(self, options.audit)
         self.shares = ShareService(log, clock, self.streams)
         self.subscriptions = SubscriptionService(log, clock, self.streams)
+        self.exclusive_producers = ExclusiveProducers(log)
         self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)
         self._topics = TopicService(
             log,
@@ -309,6 +312,10 @@ class Broker:
     async def barrier(self) -> None:
         """Apply everything that any broker had committed before the call, and make it readable."""
         await self._log.barrier()
+
+    async def catch_up(self) -> None:
+        """As `barrier`, but only where clients take several brokers for one server: workers that share their ports."""
+        await self._log.catch_up()
 
     def open_groups(
         self, peers: GroupPeers | None = None, options: GroupOptions | None = None, clock: Clock | None = None

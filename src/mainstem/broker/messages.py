@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem import limits
+from mainstem.broker.json_search import JsonCondition
 from mainstem.broker.streams import View, stream_of
 from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TopicNotFound
@@ -31,17 +32,23 @@ Loss = tuple[int, int, str]  # from, to, why
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Texts that a record's key, value and one of its headers must contain, ignoring case."""
+    """Texts that a record's key, value and one of its headers must contain, ignoring case; a condition on its JSON
+    value; and its time, from `since_ms` to before `until_ms`."""
 
     key: bytes = b""
     value: bytes = b""
     header: bytes = b""
+    json: JsonCondition | None = None
+    since_ms: int = 0
+    until_ms: int = limits.OFFSET_MAX
 
     def fits(self, record: StoredRecord) -> bool:
         return (
-            _holds(record.key, self.key)
+            self.since_ms <= record.timestamp_ms < self.until_ms
+            and _holds(record.key, self.key)
             and _holds(record.value, self.value)
             and (not self.header or any(_header_matches(header, self.header) for header in record.headers))
+            and (self.json is None or self.json.fits(record.value))
         )
 
 

@@ -157,6 +157,11 @@ class NamespaceService:
         """The topics of a namespace, by name."""
         return [topic for topic in self._log.ledger.topics if topic.namespace == name]
 
+    @property
+    def topic_changes(self) -> int:
+        """Changes when a topic is created, altered or deleted."""
+        return self._log.ledger.topics.changes
+
     def counts(self, name: str) -> tuple[int, int]:
         """How many topics a namespace has, and how many partitions they have together."""
         return self._namespaces.topics_of(name), self._namespaces.partitions_of(name)

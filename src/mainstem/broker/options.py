@@ -45,6 +45,7 @@ def broker_options(config: Config) -> BrokerOptions:
         access=access_options(config),
         audit=config.audit,
         place=place,
+        workers=config.workers > 1,
         zone=config.zone,
         objects=(config.objects or config.store) if place is None else "",
         hot=HotRetention(config.hot_retain_bytes, config.hot_retain_segments) if config.objects else None,

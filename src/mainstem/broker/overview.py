@@ -48,7 +48,7 @@ class Overview:
             int(alive.sum()),
             int(streams.records[: streams.count].sum()) - self._log.missing.count(),
             streams.total_bytes(),
-            int(streams.end[: streams.count][alive].sum()),
+            self.appended(),
             ledger.position,
             sum(1 for _ in ledger.transactions.open()),
             len(ledger.routers),
@@ -56,6 +56,14 @@ class Overview:
             None if refusal is None else str(refusal),
             broker.clock.now_ms(),
         )
+
+    def appended(self) -> int:
+        """Records ever appended to the topics that exist, without the copies that routers made."""
+        ledger = self._log.ledger
+        streams, routers = ledger.streams, ledger.routers
+        ends = int(streams.end[: streams.count][streams.alive[: streams.count]].sum())
+        copies = sum(router.copies for router in map(routers.get, routers.names()) if router is not None)
+        return max(0, ends - copies)
 
     def tiers(self) -> TierSizes:
         generations = self._log.ledger.generations
@@ -95,6 +103,7 @@ class Overview:
         descending: bool = False,
         skip: int = 0,
         limit: int = 100,
+        recent: Callable[[bytes], list[float]] = lambda _: [],
     ) -> TopicSummaries:
         """A page of the topics whose names contain `search`, in the requested order, then by name."""
         wanted = search.lower()
@@ -111,7 +120,7 @@ class Overview:
             ranks = self._ranks(found, by)
             ordered = np.argsort(-ranks if descending else ranks, kind="stable").tolist()
         page = [found[at] for at in ordered[skip : skip + limit]]
-        return TopicSummaries([self._row(topic) for topic in page], len(found))
+        return TopicSummaries([self._row(topic, recent(topic.topic_id)) for topic in page], len(found))
 
     def _ranks(self, topics: Sequence[Topic], by: SortBy) -> npt.NDArray[np.int64]:
         counts = np.array([len(topic.streams) for topic in topics], np.int64)
@@ -127,7 +136,7 @@ class Overview:
         column = streams.records if by == "records" else streams.bytes
         return np.asarray(np.add.reduceat(column[numbers], firsts))
 
-    def _row(self, topic: Topic) -> TopicSummary:
+    def _row(self, topic: Topic, recent: list[float]) -> TopicSummary:
         streams = self._log.ledger.streams
         config = topic.config
         if config.durability == "ephemeral" or config.ttl_ms:
@@ -151,4 +160,5 @@ class Overview:
             end,
             latest if latest >= 0 else None,
             config.table,
+            recent,
         )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mainstem import limits
 from mainstem.broker.watch import WatchOptions
+from mainstem.broker.watch_session_files import StoredSession, WatchSessionFiles
 from mainstem.errors import Throttled
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
@@ -39,6 +40,7 @@ class WatchSession:
     include_trace: bool
     include_headers: bool
     holder: str = ""  # whom it counts for
+    behind: bool = False  # a reader at another worker may have sent more than the cursors say
     connections: int = field(default=0)
     idle_since: float = field(default=0.0)  # monotonic seconds, while no reader is connected
     readers: dict[SessionReader, None] = field(default_factory=dict)  # connected readers, the newest last
@@ -48,7 +50,9 @@ class WatchSession:
         return {topic for topic, _ in self.cursors}
 
     def rewind(self, named: Mapping[str, int | Mapping[str, int]]) -> None:
-        """Go back to the client's position, never forward: records up to it may not have been sent."""
+        """Go back to the client's position, never forward: records up to it may not have been sent.
+
+        But a session that is `behind` knows no better than its client."""
         for newest in reversed(self.readers):
             newest.save()  # the reader that the client most likely resumes
             break
@@ -57,14 +61,22 @@ class WatchSession:
             if isinstance(given, Mapping):
                 given = given.get(str(partition))
             if given is not None:
-                self.cursors[topic, partition] = min(cursor, given)
+                self.cursors[topic, partition] = given if self.behind else min(cursor, given)
+        self.behind = False
 
 
 class WatchSessions:
     """Every session by its id. Sessions that are idle for too long are removed, in constant time per call."""
 
-    def __init__(self, clock: Clock, sessions_max: int, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        sessions_max: int,
+        random: Random | None = None,
+        files: WatchSessionFiles | None = None,
+    ) -> None:
         self._clock = clock
+        self._files = files  # where other workers find them
         # Without API keys, the id alone gives access to a session: it must not be guessable.
         self._random = random or SystemRandom()
         self._max = sessions_max  # 0 = unlimited
@@ -119,27 +131,58 @@ class WatchSessions:
             include_headers,
             holder,
         )
-        self._sessions[wid] = session
-        self._held[holder] = self._held.get(holder, 0) + 1
-        self._rest(session)
+        self._add(session)
+        self._save(session)
         return session
+
+    def _add(self, session: WatchSession) -> None:
+        self._sessions[session.wid] = session
+        self._held[session.holder] = self._held.get(session.holder, 0) + 1
+        self._rest(session)
 
     def find(self, wid: str) -> WatchSession | None:
         self._expire()
-        return self._sessions.get(wid)
+        session = self._sessions.get(wid)
+        if self._files is not None and (session is None or not session.connections):
+            return self._load(self._files, wid)
+        return session
+
+    def _load(self, files: WatchSessionFiles, wid: str) -> WatchSession | None:
+        """A session as the worker left it that served its client last."""
+        before = self._sessions.get(wid)
+        if before is not None:
+            self._forget(before)
+        stored = files.load(wid)
+        if stored is None:
+            return None
+        session = _restored(stored)
+        self._add(session)
+        return session
+
+    def _save(self, session: WatchSession) -> None:
+        if self._files is not None:
+            self._files.save(_stored(session))
 
     def connect(self, session: WatchSession) -> None:
         """A reader connected: the session stays while it reads."""
         session.connections += 1
         self._idle.pop(session.wid, None)
+        if session.connections == 1:
+            self._save(session)
 
     def disconnect(self, session: WatchSession) -> None:
         session.connections -= 1
         if not session.connections and session.wid in self._sessions:
             self._rest(session)
+            self._save(session)
 
     def remove(self, session: WatchSession) -> None:
         """Remove a session whose topics are all deleted."""
+        self._forget(session)
+        if self._files is not None:
+            self._files.delete(session.wid)
+
+    def _forget(self, session: WatchSession) -> None:
         if self._sessions.pop(session.wid, None) is not None:
             self._held[session.holder] -= 1
             if not self._held[session.holder]:
@@ -156,7 +199,7 @@ class WatchSessions:
             session = next(iter(self._idle.values()))
             if session.idle_since > until:
                 return
-            self.remove(session)
+            self._forget(session)  # another worker may have a reader; files expire by themselves
 
     def _make_room(self, holder: str) -> bool:
         largest = max(self._held, key=lambda name: self._held[name])
@@ -167,3 +210,42 @@ class WatchSessions:
                 self.remove(session)
                 return True
         return False
+
+
+def _stored(session: WatchSession) -> StoredSession:
+    options = session.watch_options
+    return StoredSession(
+        session.wid,
+        session.owner,
+        [(topic, partition, seq) for (topic, partition), seq in session.cursors.items()],
+        sorted(session.whole),
+        options.limit,
+        options.max_bytes,
+        list(options.nodes),
+        session.heartbeat_ms,
+        session.include_meta,
+        session.include_tags,
+        session.include_data,
+        session.include_trace,
+        session.include_headers,
+        session.holder,
+        idle=not session.connections,
+    )
+
+
+def _restored(stored: StoredSession) -> WatchSession:
+    return WatchSession(
+        stored.wid,
+        stored.owner,
+        {(topic, partition): seq for topic, partition, seq in stored.cursors},
+        frozenset(stored.whole),
+        WatchOptions(stored.limit, stored.max_bytes, tuple(stored.nodes)),
+        stored.heartbeat_ms,
+        stored.include_meta,
+        stored.include_tags,
+        stored.include_data,
+        stored.include_trace,
+        stored.include_headers,
+        stored.holder,
+        behind=not stored.idle,
+    )

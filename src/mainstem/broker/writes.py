@@ -18,9 +18,10 @@ from mainstem.ledger.idempotency import slice_fields
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
-from mainstem.records.building import build_batch, build_lone, build_plain
+from mainstem.records.building import build_batch, build_plain
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import SliceFacts, check_slice
+from mainstem.records.interpreted import build_lone
 from mainstem.records.partitioner import partition_of
 from mainstem.records.rewrite import with_append_time
 

@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="mainstem")
 def cli() -> None:
-    """One durable log, many doors, and every topic is a table."""
+    """Kafka-compatible log, queues and Iceberg tables in one Python process."""
 
 
 cli.params += _server_options()

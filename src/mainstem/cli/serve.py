@@ -22,4 +22,9 @@ def serve(resolved: Resolved) -> None:
     from mainstem import events, server
 
     events.configure(resolved.config.log_format, resolved.config.log_level)
-    server.run(resolved.config)
+    if resolved.config.workers == 1:
+        server.run(resolved.config)
+    else:
+        from mainstem import supervisor
+
+        supervisor.run(resolved.config)

@@ -38,17 +38,16 @@ def list_subscriptions(server: Server, as_json: bool) -> None:
     """List subscriptions, with the lag of all their topics."""
 
     async def work(client: AsyncClient) -> list[dict[str, object]]:
-        names = [row.group for row in await client.groups() if row.kind == _KIND]
-        found = [await client.group(name) for name in names]
         return [
             {
                 "subscription": row.group,
                 "state": row.state,
-                "topics": len({offset.topic for offset in row.offsets}),
-                "consumers": len(row.members),
+                "topics": len(row.topics),
+                "consumers": row.members,
                 "lag": row.lag,
             }
-            for row in found
+            for row in await client.groups()
+            if row.kind == _KIND
         ]
 
     print_rows(server.run(work), as_json)

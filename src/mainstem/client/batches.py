@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mainstem.client.transport import ServerResponse
-from mainstem.errors import ServerFault
+from mainstem.errors import InvalidInput, ServerFault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from mainstem.records.decoding import StoredRecord
 
 _HEADERS = ("mainstem-next-offset", "mainstem-start-offset", "mainstem-end-offset")
+
+
+@contextmanager
+def whole_package() -> Iterator[None]:
+    """Around imports that `mainstem-client` cannot make. Raises InvalidInput."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            f"this needs {missing.name!r}, which mainstem-client does not install: pip install mainstem"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +45,25 @@ class BatchPage:
 
     def records(self) -> Iterator[StoredRecord]:
         """The records, one at a time. Raises InvalidBatch, TooLarge: see `decodable`."""
-        from mainstem.records.decoding import decode_records
+        with whole_package():
+            from mainstem.records.decoding import decode_records
 
         return decode_records(self.data, self.offset)
 
     def decodable(self) -> BatchPage:
         """The page up to the first batch that cannot be decoded. Raises RecordsLost if that is the first one."""
-        from mainstem.records.undecodable import decodable
+        with whole_package():
+            from mainstem.records.undecodable import decodable
 
         batches, reached = decodable([memoryview(self.data)], self.offset)
         return replace(self, data=b"".join(batches), next_offset=reached)
 
     def table(self) -> pa.Table:
         """The records as columns, which is much faster for many records."""
-        import pyarrow.compute as pc
+        with whole_package():
+            import pyarrow.compute as pc
 
-        from mainstem.records.arrow import decode_slices, record_schema
+            from mainstem.records.arrow import decode_slices, record_schema
 
         if not self.data:
             return record_schema().empty_table()

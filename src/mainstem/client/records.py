@@ -15,7 +15,7 @@ import msgspec
 from mainstem import limits, tracing
 from mainstem.api import routes
 from mainstem.api.records import DeleteBody, DeleteResult, DiffBody, WriteResult
-from mainstem.client.batches import BatchPage, page_of
+from mainstem.client.batches import BatchPage, page_of, whole_package
 from mainstem.client.merging import MergedRead, PartitionPage
 from mainstem.client.producer import AsyncProducer, ProducerOptions
 from mainstem.client.request_bodies import (
@@ -448,7 +448,10 @@ class RecordCalls(Calls):
         Example:
             frame = client.read_arrow("orders", limit=100_000).to_pandas()
         """
-        import pyarrow as pa
+        with whole_package():
+            import pyarrow as pa
+
+            import mainstem.records.arrow  # noqa: F401 - fails here, before anything is read
 
         begins = await self._begins(topic, partition, milliseconds(since))
         if from_seq and len(begins) > 1:

@@ -13,6 +13,7 @@ from mainstem.api.records import WriteResult
 from mainstem.api.routes import POST_RAW, POST_RECORDS
 from mainstem.client.transport import BATCHES, Transport, decoded
 from mainstem.errors import InvalidInput, TooLarge
+from mainstem.records.interpreted import build_interpreted
 
 Headers = Sequence[tuple[str, bytes | None]]
 HeadersInput = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
@@ -169,12 +170,10 @@ class BatchBody:
         return decoded(answer.body, WriteResult)
 
     def _batch(self) -> bytes:
-        from mainstem.records.building import build_batch
-
         values, keys, headers, times = zip(*self._records, strict=True)
         now = int(time.time() * 1000)
         return bytes(
-            build_batch(
+            build_interpreted(
                 values,
                 keys=keys if any(key is not None for key in keys) else None,
                 headers=headers if any(headers) else None,

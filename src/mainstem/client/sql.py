@@ -12,6 +12,7 @@ import msgspec
 from mainstem import limits
 from mainstem.api import routes
 from mainstem.api.sql import SqlBody, SqlResult
+from mainstem.client.batches import whole_package
 from mainstem.client.transport import Calls
 from mainstem.errors import InvalidInput
 
@@ -29,7 +30,8 @@ class SqlRows:
 
     @cached_property
     def _table(self) -> pa.Table:
-        import pyarrow as pa
+        with whole_package():
+            import pyarrow as pa
 
         return pa.ipc.open_stream(self.stream).read_all()
 

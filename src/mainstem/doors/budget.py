@@ -30,7 +30,9 @@ RECEIVED_BYTES_MAX = (
 )  # of unfinished requests, and of those behind others of their connection
 REQUESTS_WAITING_MAX = 16 * limits.KIB  # parsed, behind others of their connection
 RESPONSE_BYTES_MAX = 256 * limits.MIB  # of large responses that clients have not read
-STEPS_AHEAD_PER_TURN = 8  # of all clients that send requests ahead …
+STEP_S = 0.002  # a client that sends requests ahead is served for about this long in one step
+STEPS_AHEAD_PER_TURN = 8  # of all such clients …
+STEPS_AHEAD_S = 0.004  # … or as many as begin within this time …
 STEPS_AHEAD_PAUSE_S = 0.001  # … after which others are served for at least this long
 CONTROL_FRAMES_PER_PRINCIPAL_S = 1_000.0
 CONTROL_FRAMES_PER_PRINCIPAL_BURST = 5_000.0
@@ -158,11 +160,20 @@ class Turns:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    async def wait(self) -> None:
+        """For a task that serves such a client: until its next step."""
+        reached = asyncio.Event()
+        self.later(reached.set)
+        await reached.wait()
+
     def _run(self) -> None:
         """Pause between turns, in which the threads that write the log can run."""
+        ends = time.monotonic() + STEPS_AHEAD_S
         try:
             for _ in range(min(len(self._waiting), STEPS_AHEAD_PER_TURN)):
                 self._waiting.popleft()()
+                if time.monotonic() >= ends:
+                    break
         finally:
             self._scheduled = bool(self._waiting)
             if self._scheduled:

@@ -52,6 +52,9 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     segment_ms: int = 604_800_000  # … or when the first of them is this old
     key_schema_validation: SchemaValidation = "none"  # what an append checks of keys, by the schema registry
     value_schema_validation: SchemaValidation = "none"  # and of values
+    timestamp_before_max_ms: int = 2**63 - 1  # how much older than the append a record's time may be
+    timestamp_after_max_ms: int = 2**63 - 1  # and how much newer
+    deduplication: bool = False  # messages of Pulsar producers are stored once, by their sequence numbers
     keep_backlog: bool = False  # retention keeps what a subscription has not acknowledged
     subscription_ttl_ms: int = (
         0  # a record older than this counts as acknowledged in every subscription; 0 = off
@@ -66,6 +69,8 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         False  # derived: appends decode every record, for one of these or because compaction needs keys
     )
 
+    limits_times: bool = False  # derived: appends compare times of records with the clock
+
     def __post_init__(self) -> None:
         validates = (
             self.validate_records == "full"
@@ -74,6 +79,9 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.value_schema_validation != "none"
         )
         msgspec.structs.force_setattr(self, "validates", validates)
+        bounds = min(self.timestamp_before_max_ms, self.timestamp_after_max_ms)
+        limits_times = bounds < 2**63 - 1 and self.timestamp_type == "CreateTime"
+        msgspec.structs.force_setattr(self, "limits_times", limits_times)
         # `omit_defaults` compares identities: a field that equals its default must be that very object, so that equal
         # settings are stored, and digested, as the same bytes.
         for name, default in _DEFAULTS:

@@ -40,6 +40,10 @@ class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
     assigned: Assignment  # partitions it may read
     revoking: Assignment  # partitions it must still release
     target: Assignment  # partitions it will read
+    session_ms: int = 0  # of a member of the classic protocol; 0 = the group's setting
+    protocols: tuple[
+        tuple[str, bytes], ...
+    ] = ()  # (name, metadata) of a member of the classic protocol; empty = not one
 
 
 class ChangeConsumerGroup(Command, frozen=True, tag=152):
@@ -245,6 +249,8 @@ def _fault(command: ChangeConsumerGroup) -> str | None:
         return f"an epoch is a number from {_EPOCH_MIN} to {_EPOCH_MAX}"
     if not all(0 <= member.rebalance_ms <= limits.GROUP_REBALANCE_MS_MAX for member in command.members):
         return f"a rebalance timeout is 0 to {limits.GROUP_REBALANCE_MS_MAX} ms"
+    if not all(0 <= member.session_ms <= limits.GROUP_SESSION_MS_MAX for member in command.members):
+        return f"a session timeout is 0 to {limits.GROUP_SESSION_MS_MAX} ms"
     for member in command.members:
         if not all(map(_sound, (member.assigned, member.revoking, member.target))):
             return "an assignment needs topic ids and partition numbers from 0"

@@ -168,6 +168,13 @@ class Producers(Section[ProducersState]):
                 return _DUPLICATE, self._base[row]
         return _OUT_OF_ORDER, -1
 
+    def next_sequence(self, producer: int, stream: int) -> int:
+        """The sequence number that continues what the producer wrote last."""
+        slot = self._slots.get(producer << 32 | stream)
+        if slot is None:
+            return 0
+        return (self._last[slot * _KEPT + (self._next[slot] - 1) % _KEPT] + 1) % SEQUENCES
+
     def may_have_forgotten(self, producer: int, stream: int) -> bool:
         """Whether this ledger assigned the producer's id and remembers no write of it to the stream."""
         return producer < self.next_producer and producer << 32 | stream not in self._slots

@@ -21,7 +21,9 @@ from mainstem.ledger.group_settings import GroupSettings
 from mainstem.ledger.idempotency import IdempotencyKeys
 from mainstem.ledger.members import Members
 from mainstem.ledger.namespaces import Namespaces
+from mainstem.ledger.producer_epochs import ProducerEpochs
 from mainstem.ledger.producers import Producers
+from mainstem.ledger.publish_sequences import PublishSequences
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.rates import Rates
 from mainstem.ledger.repacked_objects import RepackedObjects
@@ -54,6 +56,7 @@ class Sections:
     idempotency: IdempotencyKeys
     consumer_groups: ConsumerGroups
     cursors: Cursors
+    subscriptions: Subscriptions
     transactions: Transactions
     sinks: Sinks
     brokers: Brokers
@@ -76,8 +79,9 @@ class Sections:
     api_keys: ApiKeys
     schemas: Schemas
     buckets: Buckets
-    subscriptions: Subscriptions
     topic_schemas: TopicSchemas
+    publish_sequences: PublishSequences
+    producer_epochs: ProducerEpochs
 
 
 class Registry:

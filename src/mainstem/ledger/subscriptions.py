@@ -3,6 +3,9 @@
 A subscription has a *mark*: every record below it is acknowledged. Above the mark, acknowledged records are disjoint
 ranges. The mark moves over ranges that it reaches, and over offsets without a record (deleted ones, markers of
 transactions), so that an acknowledged subscription has no ranges.
+
+An open transaction *holds* the records that it acknowledges: nobody else can acknowledge them in a transaction. They
+are acknowledged when it commits, and free again when it aborts.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from mainstem.errors import (
     MainstemError,
     StreamNotFound,
     SubscriptionNotFound,
+    TransactionConflict,
 )
 from mainstem.ledger.digest import MASK, hash_fields, mix
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
@@ -83,7 +87,8 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     name: str
     mark: int
     ranges: list[Range]
-    properties: Properties = ()
+    properties: Properties
+    held: list[tuple[int, list[Range]]]  # by producer of a transaction
 
 
 class AckedRecords:
@@ -181,13 +186,32 @@ class AckedRecords:
 class StoredSubscription:
     """One subscription of a stream."""
 
-    __slots__ = ("acked", "name", "properties", "stream")
+    __slots__ = ("acked", "held", "name", "properties", "stream")
 
     def __init__(self, stream: int, name: str, mark: int, properties: Properties) -> None:
         self.stream = stream
         self.name = name
         self.properties = properties
         self.acked = AckedRecords(mark, hash_fields("subscription", stream, name, properties))
+        self.held: dict[int, list[Range]] = {}  # what open transactions acknowledge, by their producer
+
+    @property
+    def digest(self) -> int:
+        held = sum(hash_fields("held", self.acked.seed, *row) for row in self.held.items())
+        return (self.acked.digest + held) & MASK
+
+    def first_held(self, producer: int, first: int, end: int) -> int | None:
+        """The first offset of [first, end) that a transaction holds."""
+        ranges = self.held[producer]
+        at = bisect_right(ranges, first, key=lambda one: one[1])
+        return max(first, ranges[at][0]) if at < len(ranges) and ranges[at][0] < end else None
+
+    def left(self, first: int, end: int) -> list[Range]:
+        """The parts of [first, end) that are neither acknowledged nor held."""
+        left = self.acked.unacked(first, end)
+        for ranges in self.held.values():
+            left = _without(left, ranges)
+        return left
 
     def describe(self, properties: Properties) -> None:
         """Replace the properties. The acknowledged records stay the same object, which consumers use."""
@@ -273,6 +297,41 @@ class Subscriptions(Section[list[SubscriptionState]]):
         acked.raise_mark(max(command.mark, self._streams.start(command.stream)), self._live(command.stream))
         return acked.mark
 
+    def hold(
+        self, stream: int, name: str, producer: int, mark: int, ranges: tuple[Range, ...]
+    ) -> MainstemError | None:
+        """A transaction acknowledges what is left below `mark`, and the ranges, if it commits."""
+        found = self.get(stream, name)
+        if found is None:
+            return SubscriptionNotFound(name)
+        end = int(self._streams.end[stream])
+        if not 0 <= mark <= end or any(not 0 <= first < last <= end for first, last in ranges):
+            return InvalidInput("only records that exist can be acknowledged")
+        wanted = [*found.acked.unacked(found.acked.mark, mark), *ranges]
+        others = [rows for owner, rows in found.held.items() if owner != producer]
+        for first, last in wanted:
+            if not found.acked.unacked(first, last) or any(_overlap(rows, first, last) for rows in others):
+                return TransactionConflict(
+                    f"records {first} to {last - 1} are acknowledged, or another transaction acknowledges them"
+                )
+        held = merged([*found.held.get(producer, ()), *wanted])
+        if len(held) + sum(map(len, others)) > ACKED_RANGES_MAX:
+            return LimitReached(
+                f"open transactions acknowledge at most {ACKED_RANGES_MAX} ranges of records of a subscription"
+            )
+        if held:
+            found.held[producer] = held
+        return None
+
+    def release(self, stream: int, name: str, producer: int, *, commit: bool) -> None:
+        """A transaction ended: what it holds is acknowledged, or free again."""
+        found = self.get(stream, name)
+        held = None if found is None else found.held.pop(producer, None)
+        if found is not None and held is not None and commit:
+            for first, last in held:
+                found.acked.add(first, last)
+            found.acked.raise_mark(self._streams.start(stream), self._live(stream))
+
     @applies(MoveSubscription)
     def move(self, command: MoveSubscription, now: Moment) -> int | MainstemError:
         """Returns the new mark."""
@@ -282,6 +341,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
         if not 0 <= command.mark <= int(self._streams.end[command.stream]):
             return InvalidInput(f"the partition has no offset {command.mark}")
         found.acked.move(command.mark)
+        found.held.clear()
         return command.mark
 
     @applies(PutSubscriptionProperties)
@@ -341,11 +401,18 @@ class Subscriptions(Section[list[SubscriptionState]]):
 
     @property
     def digest(self) -> int:
-        return sum(one.acked.digest for names in self._by_stream.values() for one in names.values()) & MASK
+        return sum(one.digest for names in self._by_stream.values() for one in names.values()) & MASK
 
     def encode(self) -> list[SubscriptionState]:
         return [
-            SubscriptionState(one.stream, one.name, one.acked.mark, list(one.acked), one.properties)
+            SubscriptionState(
+                one.stream,
+                one.name,
+                one.acked.mark,
+                list(one.acked),
+                one.properties,
+                sorted(one.held.items()),
+            )
             for one in self._all()
         ]
 
@@ -354,6 +421,39 @@ class Subscriptions(Section[list[SubscriptionState]]):
             one = self._put(StoredSubscription(row.stream, row.name, row.mark, row.properties))
             for first, last in row.ranges:
                 one.acked.add(first, last)
+            one.held = dict(row.held)
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """The same offsets as disjoint ranges in order."""
+    found: list[Range] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return found
+
+
+def _overlap(ranges: list[Range], first: int, end: int) -> bool:
+    """Whether sorted disjoint ranges have an offset of [first, end)."""
+    at = bisect_right(ranges, first, key=lambda one: one[1])
+    return at < len(ranges) and ranges[at][0] < end
+
+
+def _without(left: list[Range], ranges: list[Range]) -> list[Range]:
+    """`left` without the offsets of `ranges`, which are sorted and disjoint."""
+    found: list[Range] = []
+    for first, end in left:
+        at = bisect_right(ranges, first, key=lambda one: one[1])
+        while at < len(ranges) and ranges[at][0] < end:
+            if first < ranges[at][0]:
+                found.append((first, ranges[at][0]))
+            first = ranges[at][1]
+            at += 1
+        if first < end:
+            found.append((first, end))
+    return found
 
 
 def _bad_properties(properties: Properties) -> InvalidInput | None:

@@ -106,6 +106,7 @@ class Topics(Section[list[Topic]]):
         self.names: Mapping[str, Topic] = self._by_name.rows  # by full name
         self.ids: Mapping[bytes, Topic] = self._by_id
         self._owner: dict[int, bytes] = {}
+        self.changes = 0  # counts what happened to topics since the start; not part of the state
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -168,6 +169,7 @@ class Topics(Section[list[Topic]]):
         topic = self._by_id.pop(command.topic_id, None)
         if topic is None:
             return TopicNotFound(command.topic_id.hex())
+        self.changes += 1
         self._by_name.pop(topic.name)
         self._namespaces.count(topic.namespace, -1, -len(topic.streams))
         for stream in topic.streams:
@@ -204,6 +206,7 @@ class Topics(Section[list[Topic]]):
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace it."""
+        self.changes += 1
         before = self._by_id.get(topic.topic_id)
         if before is None:
             self._namespaces.count(topic.namespace, 1, len(topic.streams))

@@ -5,6 +5,9 @@ and aborts what it left open. All checks run here, at apply, so they hold for ev
 
 For clients of Kafka's transaction.version 2, each end bumps the epoch too (`EndTransaction.bump`), and a slice adds its
 partition to the transaction (`SLICE_JOINS`). So late requests of an ended transaction are fenced and begin no new one.
+
+A transaction of a Pulsar client (`BeginTransaction`) has an id of its own, which is forgotten when it ends. Besides
+writing, it acknowledges records of subscriptions.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from mainstem.errors import (
 )
 from mainstem.ledger.appends import AppendCode
 from mainstem.ledger.cursors import CommitOffsets, Cursor, Cursors
-from mainstem.ledger.digest import hash_fields
+from mainstem.ledger.digest import MASK, hash_fields
 from mainstem.ledger.intervals import ABORTED
 from mainstem.ledger.keyed import LatestByKey
 from mainstem.ledger.markers import Marker
@@ -36,12 +39,18 @@ from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.producers import Producers
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
+from mainstem.ledger.subscriptions import Range, Subscriptions
 
 TRANSACTIONAL_IDS_MAX = 100_000
 TRANSACTIONAL_ID_CHARS_MAX = 1024
 TRANSACTION_STREAMS_MAX = 100_000  # partitions one transaction may write to
 TRANSACTION_GROUPS_MAX = 1_000  # groups whose offsets one transaction may commit
 TRANSACTION_OFFSETS_MAX = 100_000
+TRANSACTION_SUBSCRIPTIONS_MAX = 1_000  # whose records one transaction may acknowledge
+ENDED_TRANSACTIONS_KEPT = (
+    10_000  # outcomes of transactions with an id of their own, for clients that repeat the end
+)
+TRANSACTION_OWNER_CHARS_MAX = 1_024
 
 
 class InitProducer(Command, frozen=True, tag=50):
@@ -109,7 +118,28 @@ class ForgetTransactionalIds(Command, frozen=True, tag=56):
     before_ms: int
 
 
-Marked = tuple[int, int, int]  # stream, the transaction's first offset in it (-1 = none), its marker's offset
+class BeginTransaction(Command, frozen=True, tag=57):
+    """Begin a transaction under an id that is used once."""
+
+    id: str
+    timeout_ms: int
+    owner: str  # the principal that may use it
+
+
+class AckInTransaction(Command, frozen=True, tag=58):
+    """Acknowledge records of a subscription when the transaction commits; as in AckRecords."""
+
+    id: str
+    producer: int
+    epoch: int
+    stream: int
+    subscription: str
+    mark: int = 0
+    ranges: tuple[Range, ...] = ()
+
+
+# stream, the transaction's first offset in it (-1 = none), its marker's offset (-1 = none: it only acknowledged)
+Marked = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,11 @@ class ProducerInitialised:
     producer: int
     epoch: int
     marked: tuple[Marked, ...]  # of the transaction that an earlier epoch left open
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegun:
+    producer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +212,8 @@ class Transaction:
     streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
     offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
     ended_as: Identity | None = None  # the identity that the last end replaced: a retry of the end sends it
+    owner: str | None = None  # the principal of an id that is used once; None = of any other id
+    acks: dict[tuple[int, str], None] = field(default_factory=dict)  # subscriptions: stream and name
 
     @property
     def open(self) -> bool:
@@ -197,17 +234,29 @@ class TransactionState(msgspec.Struct, frozen=True, array_like=True):
     streams: list[int]
     offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
     ended_as: Identity | None
+    owner: str | None
+    acks: list[tuple[int, str]]
 
 
-class Transactions(Section[list[TransactionState]]):
+class TransactionsState(msgspec.Struct, frozen=True, array_like=True):
+    ids: list[TransactionState]
+    ended: list[tuple[int, bool]]  # producer, and whether it committed: oldest first
+
+
+class Transactions(Section[TransactionsState]):
     """Transactional ids, longest unused first. Commands return a result, or the error that rejects them."""
 
-    requires = (Streams, Producers, Cursors)
+    requires = (Streams, Producers, Cursors, Subscriptions)
 
-    def __init__(self, streams: Streams, producers: Producers, cursors: Cursors) -> None:
+    def __init__(
+        self, streams: Streams, producers: Producers, cursors: Cursors, subscriptions: Subscriptions
+    ) -> None:
         self._streams = streams
         self._producers = producers
         self._cursors = cursors
+        self._subscriptions = subscriptions
+        self._ended: dict[int, bool] = {}  # ids that were used once: producer → whether it committed
+        self._ended_sum = 0  # of their hashes
         self._by_id: LatestByKey[str, Transaction] = LatestByKey(_hash)
         self._by_producer: dict[int, Transaction] = {}
         self._open: dict[str, Transaction] = {}
@@ -294,6 +343,8 @@ class Transactions(Section[list[TransactionState]]):
         one = self._by_id.get(command.id)
         if one is None:
             return self._by_id.refusal(command.id, TRANSACTIONAL_IDS_MAX, "transactional ids")
+        if one.owner is not None:
+            return InvalidInput(f"transactional id {command.id[:64]!r} belongs to one transaction")
         latest = command.producer == one.producer and command.epoch == one.epoch
         if command.producer < 0 or latest or (_bumped_before(one, command) and not one.open):
             return None
@@ -310,6 +361,37 @@ class Transactions(Section[list[TransactionState]]):
         one.producer = self._producers.allocate()
         one.epoch, one.last_epoch = 0, -1
         self._by_producer[one.producer] = one
+
+    @applies(BeginTransaction)
+    def begin(self, command: BeginTransaction, now: Moment) -> TransactionBegun | MainstemError:
+        refusal = self._bad_initialisation(InitProducer(command.id, command.timeout_ms))
+        if refusal is None and len(command.owner) > TRANSACTION_OWNER_CHARS_MAX:
+            refusal = InvalidInput(f"an owner has at most {TRANSACTION_OWNER_CHARS_MAX} characters")
+        if refusal is None and self._by_id.get(command.id) is not None:
+            refusal = InvalidInput(f"transactional id {command.id[:64]!r} is in use")
+        if refusal is not None:
+            return refusal
+        one = Transaction(command.id, -1, 0, command.timeout_ms, owner=command.owner)
+        self._give_new_producer(one)
+        self._begin(one, now.time_ms)
+        return TransactionBegun(one.producer)
+
+    @applies(AckInTransaction)
+    def acknowledge(self, command: AckInTransaction, now: Moment) -> TransactionJoined | MainstemError:
+        one = self._find(command.id, command.producer, command.epoch)
+        if isinstance(one, MainstemError):
+            return one
+        key = command.stream, command.subscription
+        if one.owner is None:
+            return InvalidInput(f"transactional id {command.id[:64]!r} acknowledges no records: use offsets")
+        if key not in one.acks and len(one.acks) >= TRANSACTION_SUBSCRIPTIONS_MAX:
+            return LimitReached(f"a transaction has at most {TRANSACTION_SUBSCRIPTIONS_MAX} subscriptions")
+        refusal = self._subscriptions.hold(*key, one.producer, command.mark, command.ranges)
+        if refusal is not None:
+            return refusal
+        one.acks[key] = None
+        self._touch(one, now.time_ms)
+        return TransactionJoined(len(one.streams))
 
     @applies(AddStreamsToTransaction)
     def add_streams(self, command: AddStreamsToTransaction, now: Moment) -> TransactionJoined | MainstemError:
@@ -379,6 +461,11 @@ class Transactions(Section[list[TransactionState]]):
 
     @applies(EndTransaction)
     def end(self, command: EndTransaction, now: Moment) -> TransactionEnded | MainstemError:
+        committed = self._ended.get(command.producer)
+        if committed is not None:
+            if committed == command.commit:
+                return TransactionEnded(committed, ())
+            return InvalidTransaction(f"the transaction was {'committed' if committed else 'aborted'} before")
         if command.bump:
             return self._end_and_bump(command, now.time_ms)
         one = self._find(command.id, command.producer, command.epoch)
@@ -487,8 +574,10 @@ class Transactions(Section[list[TransactionState]]):
         return one if one.epoch == epoch else _fenced(one)
 
     def _end(self, one: Transaction, commit: bool, epoch: int, time_ms: int) -> tuple[Marked, ...]:
-        """Write a marker to every stream of an open transaction, and commit or drop its offsets."""
-        marked = []
+        """Write a marker to every stream of an open transaction. Commit or drop its offsets and acknowledgements."""
+        marked: list[Marked] = []
+        if one.owner is not None:
+            self._producers.forget(one.producer, one.streams)
         for stream in one.streams:
             if not self._streams.exists(stream):
                 continue  # its topic was deleted
@@ -504,12 +593,29 @@ class Transactions(Section[list[TransactionState]]):
             for group, positions in one.offsets.items():
                 for stream, (offset, metadata, leader_epoch) in positions.items():
                     self._cursors.put_checked(group, stream, Cursor(offset, metadata, time_ms, leader_epoch))
+        for stream, name in one.acks:
+            self._subscriptions.release(stream, name, one.producer, commit=commit)
+        told = {stream for stream, _, _ in marked}
+        acked = dict.fromkeys(stream for stream, _ in one.acks if stream not in told)
+        marked += [(stream, -1, -1) for stream in acked if self._streams.exists(stream)]
         one.phase = TransactionPhase.COMMITTED if commit else TransactionPhase.ABORTED
-        one.streams, one.offsets = {}, {}
+        one.streams, one.offsets, one.acks = {}, {}, {}
         del self._open[one.id]
+        if one.owner is not None:
+            self._drop(one)
+            self._remember_end(one.producer, commit)
         return tuple(marked)
 
+    def _remember_end(self, producer: int, commit: bool) -> None:
+        self._ended[producer] = commit
+        self._ended_sum += hash_fields("ended transaction", producer, commit)
+        if len(self._ended) > ENDED_TRANSACTIONS_KEPT:
+            oldest = next(iter(self._ended))
+            self._ended_sum -= hash_fields("ended transaction", oldest, self._ended.pop(oldest))
+
     def _touch(self, one: Transaction, time_ms: int) -> None:
+        if one.owner is not None and not one.open:
+            return  # its id was used once
         one.updated_ms = time_ms
         self._by_id.put(one.id, one)
 
@@ -517,28 +623,15 @@ class Transactions(Section[list[TransactionState]]):
 
     @property
     def digest(self) -> int:
-        return self._by_id.digest
+        return (self._by_id.digest + self._ended_sum) & MASK
 
-    def encode(self) -> list[TransactionState]:
-        return [
-            TransactionState(
-                one.id,
-                one.producer,
-                one.epoch,
-                one.timeout_ms,
-                one.last_epoch,
-                int(one.phase),
-                one.started_ms,
-                one.updated_ms,
-                list(one.streams),
-                _positions(one),
-                one.ended_as,
-            )
-            for one in self
-        ]
+    def encode(self) -> TransactionsState:
+        return TransactionsState([_state_of(one) for one in self], list(self._ended.items()))
 
-    def load(self, state: list[TransactionState]) -> None:
-        for stored in state:
+    def load(self, state: TransactionsState) -> None:
+        for producer, commit in state.ended:
+            self._remember_end(producer, commit)
+        for stored in state.ids:
             one = Transaction(
                 stored.id,
                 stored.producer,
@@ -551,11 +644,31 @@ class Transactions(Section[list[TransactionState]]):
                 dict.fromkeys(stored.streams),
                 {group: dict(positions) for group, positions in stored.offsets},
                 stored.ended_as,
+                stored.owner,
+                dict.fromkeys(stored.acks),
             )
             self._by_producer[one.producer] = one
             self._by_id.put(one.id, one)
         begun = sorted((one for one in self if one.open), key=lambda one: one.started_ms)
         self._open = {one.id: one for one in begun}
+
+
+def _state_of(one: Transaction) -> TransactionState:
+    return TransactionState(
+        one.id,
+        one.producer,
+        one.epoch,
+        one.timeout_ms,
+        one.last_epoch,
+        int(one.phase),
+        one.started_ms,
+        one.updated_ms,
+        list(one.streams),
+        _positions(one),
+        one.ended_as,
+        one.owner,
+        list(one.acks),
+    )
 
 
 def _positions(one: Transaction) -> list[tuple[str, list[tuple[int, Position]]]]:
@@ -574,6 +687,8 @@ def _hash(one: Transaction) -> int:
         list(one.streams),
         _positions(one),
         one.ended_as,
+        one.owner,
+        list(one.acks),
     )
 
 

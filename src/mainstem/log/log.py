@@ -16,7 +16,7 @@ from mainstem.errors import (
     NoSpace,
     invariant,
 )
-from mainstem.ledger.brokers import Boot, Booted, Halt, Heartbeat
+from mainstem.ledger.brokers import Boot, Booted, ExpireBroker, Halt, Heartbeat
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import FIRST_NUMBER
 from mainstem.ledger.section import Command
@@ -57,6 +57,8 @@ from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import CommitLog, SharedCommitLog
+from mainstem.ports.commitlog.shared.host.log import HostCommitLog
+from mainstem.ports.host import machine_of
 from mainstem.ports.objectstore.port import ObjectStore
 
 FULL_DISK_RETRY_S = 0.5  # retry interval of a start on a full disk
@@ -76,6 +78,7 @@ class LogOptions:
     tail_cache_bytes: int = limits.TAIL_CACHE_BYTES
     sync_every_ms: int = 0  # sync relaxed streams in the background this often; 0 = left to the kernel
     shared: bool = False  # other brokers write to the same log: its port is a SharedCommitLog
+    on_host: bool = False  # … and it is in files of this machine
     trusts_log: bool = False  # open it although digests disagree: to repair it
     accept_missing: bool = False  # record what missing files held as lost, for good
     linger_ms: int = 0  # how long records wait for others to be written together
@@ -188,7 +191,8 @@ class Log:
             return
         broker = self.broker
         before = brokers.get(broker)
-        same_boot = before is not None and before.boot_id == self._options.boot_id != ""
+        here = self._options.boot_id
+        same_boot = before is not None and machine_of(before.boot_id) == machine_of(here) != ""
         jump = self._port.suspect or not (brokers.clean(broker) or same_boot)
         self._committer.start()
         boot = Boot(broker, self._options.boot_id, jump, self._options.node)
@@ -213,6 +217,7 @@ class Log:
             asked=options.broker,
             boot_id=options.boot_id,
             node=options.node,
+            on_host=options.on_host,
         )
 
     def _repack(self, objects: ObjectStore, clock: Clock) -> Repacker:
@@ -316,10 +321,14 @@ class Log:
         if self.sharing is not None:
             self._background.start(self.sharing.follow())
             self._background.start(self.upkeep().run())
+        else:
+            await self._expire_others()
         if self._port.suspect:
             await self._port.clear_suspicion()
         self.visibility.resume(self.ledger)
-        for extents in recovered.unsealed if not self.shared else ():  # else whoever maintains the log does
+        for extents in (
+            recovered.unsealed if not self.shared else ()
+        ):  # else the broker that maintains the log does
             self._finished.seal(extents)
         for stream, start, end in recovered.damaged:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
@@ -332,6 +341,11 @@ class Log:
             self._start_repacking()
         if self._options.sync_every_ms:
             self._background.start(self._sync_often(self._options.sync_every_ms / 1000))
+
+    async def _expire_others(self) -> None:
+        """End the epochs of workers that once shared these files, and were killed: they hold locks of share groups."""
+        for other in [one for one in self.ledger.brokers if one.broker != self.broker and not one.halted]:
+            await self.propose(ExpireBroker(other.broker, other.epoch, other.last_commit_id))
 
     async def find_missing(self) -> None:
         """Report records that no file holds; with `accept_missing`, record them as lost."""
@@ -439,6 +453,14 @@ class Log:
         """Know all that any broker had committed when this was called, and show it to readers."""
         if self.sharing is not None:
             await self.sharing.barrier()
+
+    async def catch_up(self) -> None:
+        """As `barrier`, where other workers of this machine share the log: clients take all of them for one server.
+
+        It costs nothing if this worker is up to date."""
+        port = self._port
+        if isinstance(port, HostCommitLog) and not port.shows(self.ledger.position):
+            await self.barrier()
 
     # Reading
 

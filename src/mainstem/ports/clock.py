@@ -80,7 +80,7 @@ class SteadyClock:
             _log.warning("clock is right again", ahead_ms=ahead)
         if ahead > -limits.CLOCK_STEP_MS_MAX:
             self._base_ms += ahead
-        return wall  # also far back: a record kept too long is no loss
+        return wall  # also far back: a record kept too long is not a loss
 
     @property
     def refused_ms(self) -> int:

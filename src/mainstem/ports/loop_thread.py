@@ -108,9 +108,7 @@ class LoopThread:
         return self._loop
 
     def _run(self, running: threading.Event) -> None:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=self._new_loop or uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=self._new_loop or _event_loop()) as runner:
             runner.run(self._until_stopped(running))
 
     async def _until_stopped(self, running: threading.Event) -> None:
@@ -119,3 +117,11 @@ class LoopThread:
         self._stop = asyncio.Event()
         running.set()
         await self._stop.wait()
+
+
+def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # a client without the server
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

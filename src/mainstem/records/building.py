@@ -7,32 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from mainstem import limits
-from mainstem.errors import InvalidBatch, TooLarge
-from mainstem.records.columns import (
-    NO_SPANS,
-    RecordColumns,
-    Spans,
-    check_count,
-    check_section,
-    check_times,
-    encode_columns,
-)
+from mainstem.errors import TooLarge
+from mainstem.records.columns import NO_SPANS, RecordColumns, Spans, encode_columns
 from mainstem.records.compiled import compiled, octets
-from mainstem.records.compression import Codec, codec_id, compress
-from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal, seal_lone
-from mainstem.records.writing_kernels import (
-    PLAIN_OVERHEAD_BYTES,
-    RECORD_TOO_LARGE,
-    write_plain,
-    write_varint,
+from mainstem.records.compression import Codec
+from mainstem.records.header import HEADER_BYTES, seal
+from mainstem.records.interpreted import (
+    Headers,
+    Value,
+    build_interpreted,
+    check_count,
+    check_lengths,
+    check_section,
 )
-
-Value = bytes | None
-Headers = Sequence[tuple[str, Value]]
-
-_NULL = b"\x01"  # the varint of length -1
-_HEADER_SPACE = bytes(HEADER_BYTES)
-_LONE_PREFIX = b"\x00\x00\x00" + _NULL  # no attributes, both deltas 0, no key
+from mainstem.records.writing_kernels import PLAIN_OVERHEAD_BYTES, RECORD_TOO_LARGE, write_plain
 
 
 def build_batch(
@@ -48,54 +36,28 @@ def build_batch(
     transactional: bool = False,
 ) -> bytearray:
     """Build one batch of the values, in order. Raises InvalidBatch or TooLarge."""
-    count = len(values)
-    check_count(count)
-    _check_lengths(count, keys, headers, timestamps_ms)
-    if count > limits.INTERPRETED_RECORDS_MAX:
-        return encode_columns(
-            _columns(values, keys, headers, timestamps_ms),
+    if len(values) <= limits.INTERPRETED_RECORDS_MAX:
+        return build_interpreted(
+            values,
+            keys=keys,
+            headers=headers,
+            timestamps_ms=timestamps_ms,
             codec=codec,
             producer=producer,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
             transactional=transactional,
         )
-    if isinstance(timestamps_ms, int):
-        first = latest = timestamps_ms
-    else:
-        first, latest = timestamps_ms[0], max(timestamps_ms)
-        check_times(first, min(timestamps_ms), latest)
-    if count == 1:
-        records = _record(0, 0, keys[0] if keys else None, values[0], headers[0] if headers else ())
-    else:
-        times = [first] * count if isinstance(timestamps_ms, int) else timestamps_ms
-        records = b"".join(
-            _record(i, times[i] - first, keys[i] if keys else None, values[i], headers[i] if headers else ())
-            for i in range(count)
-        )
-    check_section(len(records))
-    if codec != "none":
-        records = compress(codec, records)
-    batch = bytearray(_HEADER_SPACE)
-    batch += records
-    return seal(
-        batch,
-        attributes=codec_id(codec) | (TRANSACTIONAL if transactional else 0),
-        last_offset_delta=count - 1,
-        base_timestamp=first,
-        max_timestamp=latest,
+    check_count(len(values))
+    check_lengths(len(values), keys, headers, timestamps_ms)
+    return encode_columns(
+        _columns(values, keys, headers, timestamps_ms),
+        codec=codec,
         producer=producer,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        count=count,
+        transactional=transactional,
     )
-
-
-def build_lone(value: bytes, timestamp_ms: int) -> bytearray:
-    """Like `build_batch` for one value without key and headers, the most common single append."""
-    length = _length(len(value))
-    section = _length(len(_LONE_PREFIX) + len(length) + len(value) + 1)
-    return seal_lone(b"".join((section, _LONE_PREFIX, length, value, b"\x00")), timestamp_ms)
 
 
 def build_plain(values: Sequence[Value], timestamp_ms: int) -> bytearray:
@@ -125,65 +87,6 @@ def build_plain(values: Sequence[Value], timestamp_ms: int) -> bytearray:
         max_timestamp=timestamp_ms,
         count=count,
     )
-
-
-def _check_lengths(
-    count: int,
-    keys: Sequence[Value] | None,
-    headers: Sequence[Headers] | None,
-    timestamps_ms: int | Sequence[int],
-) -> None:
-    if keys is not None and len(keys) != count:
-        raise InvalidBatch(f"{len(keys)} keys for {count} values")
-    if headers is not None and len(headers) != count:
-        raise InvalidBatch(f"headers of {len(headers)} records for {count} values")
-    if not isinstance(timestamps_ms, int) and len(timestamps_ms) != count:
-        raise InvalidBatch(f"{len(timestamps_ms)} timestamps for {count} values")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray(10)
-    return bytes(out[: write_varint(out, 0, value)])
-
-
-_SMALL_VARINTS = tuple(_varint(value) for value in range(2048))  # covers most lengths
-
-
-def _length(length: int) -> bytes:
-    return _SMALL_VARINTS[length] if length < 2048 else _varint(length)
-
-
-def _record(delta: int, elapsed: int, key: Value, value: Value, headers: Headers) -> bytes:
-    parts = [b"\x00\x00" if elapsed == 0 else b"\x00" + _varint(elapsed), _length(delta)]
-    if key is None:
-        parts.append(_NULL)
-    else:
-        parts += (_length(len(key)), key)
-    if value is None:
-        parts.append(_NULL)
-    else:
-        parts += (_length(len(value)), value)
-    if headers:
-        _add_headers(parts, headers)
-    else:
-        parts.append(b"\x00")
-    body = b"".join(parts)
-    if len(body) > limits.RECORD_BYTES_MAX:
-        raise TooLarge(f"record of {len(body)} bytes: the limit is {limits.RECORD_BYTES_MAX}")
-    return _length(len(body)) + body
-
-
-def _add_headers(parts: list[bytes], headers: Headers) -> None:
-    if len(headers) > limits.HEADERS_PER_RECORD_MAX:
-        raise TooLarge(f"{len(headers)} headers in a record: the limit is {limits.HEADERS_PER_RECORD_MAX}")
-    parts.append(_length(len(headers)))
-    for name, content in headers:
-        encoded = name.encode()
-        parts += (_length(len(encoded)), encoded)
-        if content is None:
-            parts.append(_NULL)
-        else:
-            parts += (_length(len(content)), content)
 
 
 def _columns(

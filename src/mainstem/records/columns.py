@@ -13,6 +13,7 @@ from mainstem.records import writing_kernels
 from mainstem.records.compiled import compiled
 from mainstem.records.compression import Codec, codec_id, compress
 from mainstem.records.header import HEADER_BYTES, LOG_APPEND_TIME, TRANSACTIONAL, seal
+from mainstem.records.interpreted import check_count, check_section, check_times
 
 Integers = npt.NDArray[np.int64]
 
@@ -102,26 +103,6 @@ def encode_columns(
         base_sequence=base_sequence,
         count=count,
     )
-
-
-def check_count(count: int) -> None:
-    """Raise unless a batch may hold this number of records."""
-    if not count:
-        raise InvalidBatch("0 records: a batch has at least one")
-    if count > limits.BATCH_RECORDS_MAX:
-        raise TooLarge(f"{count} records in one batch: the limit is {limits.BATCH_RECORDS_MAX}")
-
-
-def check_section(size: int) -> None:
-    """Raise if a record section of this size could not be decompressed again, were it compressed."""
-    if size > limits.BATCH_DECODED_BYTES_MAX:
-        raise TooLarge(f"records of {size} bytes in one batch: the limit is {limits.BATCH_DECODED_BYTES_MAX}")
-
-
-def check_times(first: int, earliest: int, latest: int) -> None:
-    """Raise unless every time is within a 64-bit delta of the first."""
-    if latest - first >= 1 << 63 or earliest - first < -(1 << 63):
-        raise InvalidBatch(f"record times from {earliest} to {latest} are too far apart for one batch")
 
 
 def _time_range(times: Integers) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem import limits
-from mainstem.errors import InvalidBatch
+from mainstem.errors import InvalidBatch, InvalidRecords
 from mainstem.records import kernels
 from mainstem.records.header import (
     HEADER,
@@ -92,11 +92,16 @@ def _as_bytes(decoded: memoryview) -> bytes:
 def check_records(buf: Buffer, *, keys: bool = False) -> int:
     """Decode every record and raise InvalidBatch at the first invalid one. Returns the number of records.
 
-    `keys`: a record without a key is invalid."""
+    `keys`: a record without a key is invalid, and InvalidRecords names those of the batch."""
     count = 0
     for index in index_slices([buf], control=True):
-        if keys and bool((index.fields[kernels.KEY_LENGTH] < 0).any()):
-            raise InvalidBatch("a record has no key: a compacted topic takes records with keys alone")
+        if keys:
+            keyless = np.flatnonzero(index.fields[kernels.KEY_LENGTH] < 0)
+            if len(keyless):
+                raise InvalidRecords(
+                    "a record has no key: a compacted topic takes records with keys alone",
+                    (count + keyless[: limits.INVALID_RECORDS_NAMED_MAX]).tolist(),
+                )
         count += len(index)
     return count
 

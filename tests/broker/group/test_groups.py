@@ -125,7 +125,7 @@ async def test_the_number_of_groups_is_bounded_and_empty_ones_are_evicted(machin
         await stage.joined("c")
     with pytest.raises(GroupFull):
         await stage.consumer("c")
-    stage.groups.leave("a", first.member_id)
+    await stage.groups.leave("a", first.member_id)
     await stage.joined("c")
     assert [group.name for group in stage.groups.list()] == ["b", "c"]
 
@@ -166,17 +166,18 @@ async def test_a_consumer_without_an_id_is_given_one(stage: Stage) -> None:
 # The two protocols
 
 
-async def test_a_group_with_members_keeps_its_protocol(stage: Stage) -> None:
-    joined = await stage.joined()
+async def test_a_group_of_another_protocol_type_keeps_its_protocol(stage: Stage) -> None:
+    joined = await stage.joined(protocol_type="connect")
     with pytest.raises(WrongGroupKind):
         await stage.consumer()
-    stage.groups.leave("g", joined.member_id)
+    await stage.groups.leave("g", joined.member_id)
     await stage.consumer()
     with pytest.raises(InconsistentProtocol):
-        await stage.groups.join(a_join())
-    for call in (stage.groups.heartbeat, stage.groups.leave):
-        with pytest.raises(UnknownMember):
-            call("g", "m", 1)  # type: ignore[arg-type]
+        await stage.groups.join(a_join(protocol_type="connect"))
+    with pytest.raises(UnknownMember):
+        stage.groups.heartbeat("g", "m", 1)
+    with pytest.raises(UnknownMember):
+        await stage.groups.leave("g", "m")
     await stage.consumer(epoch=-1)
     assert (await stage.joined()).generation == 1
 
@@ -262,7 +263,7 @@ async def test_after_a_restart_members_may_commit_until_they_rejoin(stage: Stage
 
 async def test_the_ledger_forgets_members_that_left(stage: Stage) -> None:
     joined = await stage.joined()
-    stage.groups.leave("g", joined.member_id)
+    await stage.groups.leave("g", joined.member_id)
     await stage.restart()
     assert stage.broker.log.ledger.group_generations.get("g") is None
     with pytest.raises(UnknownMember):
@@ -317,7 +318,7 @@ async def test_offsets_of_a_group_with_members_stay_until_it_was_empty_long_enou
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
     stage.clock.advance(30 * DAY_MS)
     assert await stage.groups.expire_offsets() == 0
-    stage.groups.leave("g", joined.member_id)
+    await stage.groups.leave("g", joined.member_id)
     stage.clock.advance(6 * DAY_MS)
     assert await stage.groups.expire_offsets() == 0
     stage.clock.advance(DAY_MS)
@@ -353,7 +354,7 @@ async def test_empty_groups_are_deleted_with_their_offsets(stage: Stage) -> None
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
     with pytest.raises(GroupNotEmpty):
         await stage.groups.delete("g")
-    stage.groups.leave("g", joined.member_id)
+    await stage.groups.leave("g", joined.member_id)
     await stage.groups.delete("g")
     assert stage.groups.offsets.of_group("g") == {}
     with pytest.raises(GroupNotFound):
@@ -382,7 +383,7 @@ async def test_offsets_of_a_subscribed_topic_cannot_be_deleted(stage: Stage) -> 
         PartitionNotFound,
     ]
     assert list(stage.groups.offsets.of_group("g")) == ["t"]
-    stage.groups.leave("g", joined.member_id)
+    await stage.groups.leave("g", joined.member_id)
     await stage.consumer()
     assert [type(one) for one in await stage.groups.delete_offsets("g", [("t", 0)])] == [GroupSubscribed]
     await stage.consumer(epoch=-1)

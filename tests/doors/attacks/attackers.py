@@ -16,6 +16,8 @@ import hpack
 import zstandard
 
 from mainstem.address import Address
+from mainstem.doors.pulsar.messages import MessageMetadata
+from mainstem.doors.pulsar.wire import payload_frame, simple_frame
 
 Addresses = dict[str, Address]
 Attack = Callable[[Addresses, float], None]
@@ -405,12 +407,133 @@ def unread_fetches(addresses: Addresses, seconds: float) -> None:
 
 
 @attack
+def kafka_pipelined(addresses: Addresses, seconds: float) -> None:
+    """Small requests without end: versions, coordinators and groups."""
+    bodies = (
+        struct.pack(">hhih", 18, 0, 1, -1),  # ApiVersions
+        struct.pack(">hhih", 10, 0, 2, -1) + struct.pack(">h", 1) + b"g",  # FindCoordinator
+        struct.pack(">hhih", 16, 0, 3, -1),  # ListGroups
+    )
+    chunk = b"".join(struct.pack(">i", len(body)) + body for body in bodies) * 3000
+    Flood(addresses["kafka"], 16, b"", chunk, reads=True).run(seconds)
+
+
+# Text
+
+
+@attack
+def text_pipelined(addresses: Addresses, seconds: float) -> None:
+    """Commands without end, on connections whose answers nobody reads."""
+    body = b"METRICS"
+    chunk = (struct.pack("<I", len(body)) + body) * 5000
+    Flood(addresses["text"], 32, b"", chunk, reads=False).run(seconds)
+
+
+# Pulsar
+
+
+def _pulsar_connect() -> bytes:
+    return simple_frame("connect", client_version="attacker", protocol_version=21)
+
+
+@attack
+def pulsar_pings(addresses: Addresses, seconds: float) -> None:
+    """PINGs without end on connections whose answers are read."""
+    Flood(addresses["pulsar"], 8, _pulsar_connect(), simple_frame("ping") * 10_000, reads=True).run(seconds)
+
+
+@attack
+def pulsar_lookups(addresses: Addresses, seconds: float) -> None:
+    """Requests without end on connections whose answers nobody reads."""
+    asked = simple_frame("get_topics_of_namespace", request_id=1, namespace="public/default")
+    asked += simple_frame("lookup", request_id=2, topic="persistent://public/default/probe")
+    Flood(addresses["pulsar"], 64, _pulsar_connect(), asked * 2_000, reads=False).run(seconds)
+
+
+@attack
+def pulsar_bombs(addresses: Addresses, seconds: float) -> None:
+    """Batches of a few hundred bytes that decompress to 5 MiB."""
+    size = 5 << 20
+    metadata = MessageMetadata(
+        producer_name=b"attacker", sequence_id=0, publish_time=1, compression=3, uncompressed_size=size
+    ).SerializeToString()
+    send = simple_frame("send", producer_id=1, sequence_id=0, num_messages=1)[8:]
+    bomb = payload_frame(send, metadata, zstandard.compress(bytes(size)))
+    first = _pulsar_connect() + simple_frame(
+        "producer", producer_id=1, request_id=1, topic="persistent://public/default/bombed"
+    )
+    Flood(addresses["pulsar"], 8, first, bomb * 200, reads=True).run(seconds)
+
+
+@attack
+def pulsar_half_frames(addresses: Addresses, seconds: float) -> None:
+    """SENDs that are never complete: 4 of 5 MiB on each of four hundred connections."""
+    frame = struct.pack(">I", 5 << 20) + bytes(4 << 20)
+    held = []
+    for _ in range(400):
+        connection = connect(addresses["pulsar"])
+        connection.sendall(_pulsar_connect())
+        connection.recv(1024)
+        held.append(connection)
+    ends = time.monotonic() + seconds
+    rest = {connection: memoryview(frame) for connection in held}
+    while rest and time.monotonic() < ends:
+        for connection in select.select([], list(rest), [], 0.2)[1]:
+            connection.setblocking(False)
+            try:
+                rest[connection] = rest[connection][connection.send(rest[connection]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                del rest[connection]
+                continue
+            if not rest[connection]:
+                del rest[connection]
+    time.sleep(max(0.0, ends - time.monotonic()))
+
+
+# S3
+
+
+@attack
+def s3_unread(addresses: Addresses, seconds: float) -> None:
+    """Clients that ask for large objects and do not read them."""
+    address = addresses["s3"]
+    head = f"host: {address}\r\n".encode()
+    size = 64 << 20
+    with connect(address) as setup:
+        setup.sendall(b"PUT /attacked HTTP/1.1\r\n" + head + b"content-length: 0\r\n\r\n")
+        setup.recv(4096)
+        setup.sendall(b"PUT /attacked/large HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n" % (head, size))
+        setup.sendall(bytes(size))
+        setup.recv(4096)
+    held = []
+    ends = time.monotonic() + seconds
+    for _ in range(200):
+        connection = connect(address)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall((b"GET /attacked/large HTTP/1.1\r\n" + head + b"\r\n") * 20)
+        held.append(connection)
+    time.sleep(max(0.0, ends - time.monotonic()))
+
+
+@attack
 def silent(addresses: Addresses, seconds: float) -> None:
     """Connections to every door that say nothing, more than the server has descriptors for."""
+    _hold_silent(addresses, ("http", "kafka", "text", "pulsar", "s3"), seconds)
+
+
+@attack
+def silent_handshakes(addresses: Addresses, seconds: float) -> None:
+    """The same to a door with TLS, whose clients do not begin their handshakes."""
+    _hold_silent(addresses, ("pulsar",), seconds)
+
+
+def _hold_silent(addresses: Addresses, doors: tuple[str, ...], seconds: float) -> None:
     held = []
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        for door in ("http", "kafka", "text"):
+        for door in doors:
             if len(held) < 2000:
                 with contextlib.suppress(OSError):
                     held.append(connect(addresses[door]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -12,15 +14,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mainstem.doors.pulsar.wire import simple_frame
 from mainstem.records.building import build_batch
 from mainstem.testing import server as servers
 from mainstem.testing.server import ServerHandle, ServerProcess
+from tests.support.certificates import make_self_signed
 from tests.support.text import TextClient
 
 from .attackers import ATTACKS
 from .probes import TOPIC, Observed, observe
 
-_DOORS = ("http", "kafka", "text")
+_DOORS = ("http", "kafka", "text", "pulsar", "s3")
 _SLICE_S, _WHOLE_S = 4.0, 20.0
 _RSS_MAX = 1 << 30
 _P99_MS_MAX = 100.0
@@ -52,7 +56,7 @@ def prepare(server: ServerProcess) -> None:
 
 def run_attack(server: ServerProcess, name: str, seconds: float) -> Observed:
     addresses = json.dumps({door: str(server.address(door)) for door in _DOORS})
-    command = [sys.executable, "-m", "tests.doors.attacks.attackers", name, addresses, str(seconds)]
+    command = [sys.executable, "-m", "tests.doors.attacks.attackers", name, addresses, str(seconds + 30)]
     with observe(server) as quiet:
         time.sleep(min(seconds, _QUIET_S))
     attacker = subprocess.Popen(command, cwd=Path(__file__).parents[3])
@@ -60,6 +64,7 @@ def run_attack(server: ServerProcess, name: str, seconds: float) -> Observed:
         time.sleep(1.0)  # until the attack is under way
         with observe(server) as observed:
             time.sleep(seconds)
+            assert attacker.poll() is None, "the attack ended early"
             observed.quiet_p99_ms = max(quiet.p99_ms.values())
     finally:
         attacker.kill()
@@ -90,7 +95,6 @@ def _plant_bomb(server: ServerProcess) -> None:
 
 
 def _produce(server: ServerProcess, topic: str, batch: bytes) -> None:
-    import socket
     import struct
 
     from tests.doors.kafka import requests
@@ -107,7 +111,7 @@ def _produce(server: ServerProcess, topic: str, batch: bytes) -> None:
         receive(connection, length)
 
 
-_OTHERS = ("silent", "metadata")
+_OTHERS = ("silent", "silent_handshakes", "metadata")
 
 
 @pytest.mark.slow
@@ -146,6 +150,25 @@ def test_silent_connections_use_up_no_descriptors(
         check(run_attack(server, "silent", _WHOLE_S if chaos else 2 * _SLICE_S), chaos)
         _fill(server, 32)  # which takes new files
         assert httpx.get(f"http://{server.address('http')}/v0/ready").status_code == 200
+
+
+@pytest.mark.slow
+def test_unfinished_handshakes_use_up_no_descriptors(
+    started: None, few_descriptors: None, tmp_path: Path, chaos: bool
+) -> None:
+    made = make_self_signed(tmp_path)
+    tls = ("--pulsar-tls-cert", str(made / "cert.pem"), "--pulsar-tls-key", str(made / "key.pem"))
+    with ServerProcess(tmp_path / "data", *tls) as server:
+        prepare(server)
+        check(run_attack(server, "silent_handshakes", _WHOLE_S if chaos else _SLICE_S), chaos)
+        address = server.address("pulsar")
+        trust = ssl.create_default_context(cafile=str(made / "cert.pem"))
+        with (
+            socket.create_connection((address.host, address.port), 60) as connection,
+            trust.wrap_socket(connection, server_hostname=address.host) as secured,
+        ):
+            secured.sendall(simple_frame("connect", client_version="test", protocol_version=21))
+            assert b"Mainstem" in secured.recv(1024)
 
 
 @pytest.mark.slow

@@ -132,15 +132,13 @@ def open_api(tmp_path: Path, clock: ManualClock) -> Callable[..., Any]:
 @asynccontextmanager
 async def _brokers(settings: BrokerOptions, clock: ManualClock) -> AsyncIterator[list[Broker]]:
     """The broker of a test. In a run through a cluster: that, and two more over the same log."""
-    place = cluster_server.place(settings.data_dir)
     async with AsyncExitStack() as opened:
         brokers: list[Broker] = []
-        for number in range(1 if place is None else 3):
-            folder = settings.data_dir.with_name(f"{settings.data_dir.name}{number or ''}")
-            broker = await Broker.open(replace(settings, data_dir=folder, place=place), clock=clock)
+        for number, options in enumerate(cluster_server.broker_options(settings)):
+            broker = await Broker.open(options, clock=clock)
             opened.push_async_callback(broker.close)
             brokers.append(broker)
-            if place is not None:
+            if broker.cluster.shared:
                 broker.cluster.take_clock(
                     0
                 )  # the test's clock, which the store does not know, and which all brokers share

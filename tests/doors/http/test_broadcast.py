@@ -17,10 +17,11 @@ import pytest
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.watch import WatchOptions
-from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.http.door import HttpDoor
 from mainstem.doors.http.live import native_send
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.transport.send_buffer import SendBuffer
+from mainstem.doors.tls import tls_context
 from mainstem.ledger.config import TopicConfig
 from tests.support.certificates import make_self_signed
 

@@ -39,6 +39,7 @@ _ELSEWHERE = {
     routes.COMMIT_TABLE,
     routes.POST_PUBLISH,
     routes.GET_GROUP,
+    routes.GET_GROUP_HISTORY,
     routes.ISSUE_S3_CREDENTIALS,
     routes.SIGN_S3_REQUEST,
 }
@@ -115,6 +116,7 @@ async def test_every_route_answers_what_it_declares(api: Api) -> None:
         routes.GET_OFFSETS,
         routes.GET_BATCHES,
         routes.GET_TOPIC_STORAGE,
+        routes.GET_TOPIC_HISTORY,
         routes.GET_MESSAGES,
         routes.GET_TABLE,
     ):

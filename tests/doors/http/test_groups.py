@@ -25,7 +25,17 @@ async def topic(api: Api) -> str:
 async def test_a_group_is_listed_and_shown_with_its_lag(api: Api, topic: str) -> None:
     status, body = await api.ask("GET", "/v0/groups")
     assert status == 200
-    assert body["groups"] == [{"group": "g", "state": "Empty", "kind": "Classic", "protocol_type": ""}]
+    assert body["groups"] == [
+        {
+            "group": "g",
+            "state": "Empty",
+            "kind": "Classic",
+            "protocol_type": "",
+            "members": 0,
+            "lag": 2,
+            "topics": ["t"],
+        }
+    ]
     assert body["performance"]["server_total_ms"] >= 0
     status, body = await api.ask("GET", "/v0/groups/g")
     assert (status, body["lag"], body["members"]) == (200, 2, [])
@@ -140,7 +150,8 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
     await api.broker.shares.acquire("s", "m", stream, AcquireLimits(3, 1 << 20))
     await api.broker.shares.settle("s", "m", stream, [(0, 1, 1), (2, 3, 1)])
     listed = (await api.ask("GET", "/v0/groups"))[1]["groups"]
-    assert listed[1] == {"group": "s", "state": "Empty", "kind": "Share", "protocol_type": "share"}
+    share = {"group": "s", "state": "Empty", "kind": "Share", "protocol_type": "share"}
+    assert listed[1] == {**share, "members": 0, "lag": 1, "topics": ["t"]}
     status, body = await api.ask("GET", "/v0/groups/s")
     assert (status, body["lag"], body["members"]) == (200, 1, [])
     assert body["offsets"] == [
@@ -168,7 +179,10 @@ async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
     groups.share_heartbeat(beat)
     api.context.groups = lambda: groups
     members = (await api.ask("GET", "/v0/groups/s"))[1]["members"]
-    assert members == [{"member_id": "m", "client_id": "c", "client_host": "/h", "instance_id": None}]
+    reads = [{"topic": "t", "partitions": [0, 1]}]
+    assert members == [
+        {"member_id": "m", "client_id": "c", "client_host": "/h", "instance_id": None, "assignment": reads}
+    ]
     reset = {"topic": "t", "to": "earliest"}
     assert code(await api.ask("POST", "/v0/groups/s/reset", reset))[0] == 409
 

@@ -78,6 +78,36 @@ async def test_key_value_and_headers_are_searched_case_insensitively(api: Api) -
     assert offsets(await messages(api, "?value=nobody")) == []
 
 
+async def test_values_are_searched_by_json_path_and_time(api: Api) -> None:
+    values = (
+        {"city": "Rome", "total": 5, "items": [{"price": 3}]},
+        {"city": "Oslo", "total": 12, "error": None},
+    )
+    await api.write("orders", *values, "plain")
+    await api.broker.append_values("orders", [b"no json", None], timestamps_ms=[1_000, 2_000])
+
+    async def found(query: str) -> list[int]:
+        status, body = await api.ask("GET", f"/v0/topics/orders/messages?{query}")
+        assert status == 200, body
+        return [message["offset"] for message in body["messages"]]
+
+    assert await found("json=$.city%20=%20Rome") == [0]
+    assert await found('json=$["city"]!="Rome"') == [1]
+    assert await found("json=$.total>=12") == [1]
+    assert await found("json=$.total<12") == [0]
+    assert await found("json=$.city>12") == [], "a text and a number have no order"
+    assert await found("json=$.items[0].price=3") == [0]
+    assert await found("json=$.items[1]") == []
+    assert await found("json=$.error") == [1]
+    assert await found("json=$=plain") == [2]
+    assert await found("since=1000&until=2000") == [3]
+    for wrong in ("city=Rome", "$.", "$..city", "$[x]"):
+        assert code(await api.ask("GET", f"/v0/topics/orders/messages?json={wrong}")) == (
+            400,
+            "invalid_request",
+        )
+
+
 async def test_binary_values_come_as_base64_and_null_stays_null(api: Api) -> None:
     await api.broker.create_topic("t")
     await api.broker.append_values("t", [b"\xff\x00", None, b""], keys=[b"\xfe", None, b""])

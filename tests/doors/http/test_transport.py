@@ -18,7 +18,8 @@ import pytest
 from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.http.door import HttpDoor, tls_context
+from mainstem.doors.http.door import HttpDoor
+from mainstem.doors.tls import tls_context
 from mainstem.errors import CannotListen, InvalidConfig
 from tests.support.certificates import make_self_signed
 

@@ -240,6 +240,12 @@ async def test_three_kinds_of_clients_share_one_group(bootstrap: str, readers: E
     topic = "three-kinds"
     await asyncio.to_thread(create, bootstrap, topic, 6)
     confluent = start(readers, bootstrap, topic, topic, **{"partition.assignment.strategy": "range"})
+    await read_with_classic_clients(bootstrap, topic, confluent)
+    await asyncio.to_thread(wait_until, lambda: len(confluent.partitions) == 6, "the last takes over")
+
+
+async def read_with_classic_clients(bootstrap: str, topic: str, confluent: Reader) -> list[bytes]:
+    """Members of aiokafka and kafka-python join, get their share, read 60 records with the other, and leave."""
     python = KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
     aio = AIOKafkaConsumer(
         topic,
@@ -279,6 +285,45 @@ async def test_three_kinds_of_clients_share_one_group(bootstrap: str, readers: E
         await polling
         await asyncio.to_thread(python.close)
         await aio.stop()
+    return values
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative"])
+def test_clients_change_to_broker_side_assignment_and_back_one_by_one(
+    bootstrap: str, topic: str, readers: ExitStack, protocol: str
+) -> None:
+    """The group never stops: there are always two members, which together read everything."""
+    classic, consumer = PROTOCOLS[protocol], PROTOCOLS["consumer"]
+    members = [start(readers, bootstrap, topic, topic, **classic) for _ in range(2)]
+    everybody = list(members)
+    sent = 0
+    for settings in (None, consumer, consumer, classic, classic):
+        if settings is not None:
+            members.append(start(readers, bootstrap, topic, topic, **settings))
+            everybody.append(members[-1])
+            wait_until(lambda: shared(members, 4), "three share")
+            produce(bootstrap, topic, sent, sent + 40)
+            sent += 40
+            members.pop(0).close()
+        wait_until(lambda: shared(members, 4), "two share")
+        produce(bootstrap, topic, sent, sent + 40)
+        sent += 40
+        wanted = {b"%d" % number for number in range(sent)}
+        wait_until(
+            lambda wanted=wanted: wanted == {value for one in everybody for value in one.values},  # type: ignore[misc]
+            "all is read",
+        )
+
+
+async def test_classic_clients_of_other_kinds_share_a_group_with_broker_side_assignment(
+    bootstrap: str, readers: ExitStack
+) -> None:
+    topic = "mixed-kinds"
+    await asyncio.to_thread(create, bootstrap, topic, 6)
+    confluent = start(readers, bootstrap, topic, topic, **PROTOCOLS["consumer"])
+    await asyncio.to_thread(wait_until, lambda: len(confluent.partitions) == 6, "the first reads all")
+    values = await read_with_classic_clients(bootstrap, topic, confluent)
+    assert {*values, *confluent.values} == {b"%d" % number for number in range(60)}
     await asyncio.to_thread(wait_until, lambda: len(confluent.partitions) == 6, "the last takes over")
 
 

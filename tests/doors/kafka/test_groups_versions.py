@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.broker import Broker
+from mainstem.broker.groups.consumer_protocol import read_assignment
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.doors.kafka.transport.registry import apis
@@ -503,6 +505,51 @@ async def test_groups_with_broker_side_assignment_are_described(wire: Wire, vers
     if version >= 1:
         assert member.member_type == 1
     assert missing.error_code == ErrorCode.group_id_not_found
+
+
+SUBSCRIBES = struct.pack(">hih1sii", 1, 1, 1, b"t", -1, 0)  # version, one topic, no user data, nothing owned
+
+
+@pytest.mark.parametrize("version", versions(JOIN))
+async def test_a_classic_member_joins_a_group_with_broker_side_assignment(wire: Wire, version: int) -> None:
+    assert (await consumer(wire, 1)).error_code == NONE
+    fields = {"protocols": [{"name": "range", "metadata": SUBSCRIBES}]}
+    joined = await join(wire, version, **fields)
+    if version >= 4:
+        assert joined.error_code == ErrorCode.member_id_required
+        joined = await join(wire, version, **fields, member_id=joined.member_id)
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (NONE, 2, "range")
+    assert joined.leader != joined.member_id
+    assert not joined.members
+    place = {"group_id": "g", "member_id": joined.member_id, "group_instance_id": None}
+    named = {"protocol_type": "consumer", "protocol_name": "range", "assignments": ()}
+    synced = await ask(wire, SYNC, min(version, 5), **place, generation_id=2, **named)
+    assert (synced.error_code, read_assignment(synced.assignment)) == (
+        NONE,
+        {},
+    )  # the other has not revoked yet
+    early = await ask(wire, HEARTBEAT, min(version, 4), **place, generation_id=2)
+    assert early.error_code == NONE
+    [topic] = (await consumer(wire, 1, member_epoch=1, topic_partitions=None)).assignment.topic_partitions
+    kept = [{"topic_id": topic.topic_id, "partitions": topic.partitions}]
+    assert (await consumer(wire, 1, member_epoch=1, topic_partitions=kept)).member_epoch == 2
+    ready = await ask(wire, HEARTBEAT, min(version, 4), **place, generation_id=2)
+    assert ready.error_code == ErrorCode.rebalance_in_progress
+    again = await join(wire, version, **fields, member_id=joined.member_id)
+    synced = await ask(wire, SYNC, min(version, 5), **place, generation_id=again.generation_id, **named)
+    assigned = read_assignment(synced.assignment)
+    assert assigned is not None
+    assert sorted((*assigned["t"], *topic.partitions)) == [0, 1, 2]
+    wrong = await ask(wire, HEARTBEAT, min(version, 4), **place, generation_id=9)
+    assert wrong.error_code == ErrorCode.illegal_generation
+    described = await ask(wire, CONSUMER_DESCRIBE, 1, group_ids=("g",), include_authorized_operations=False)
+    assert {member.member_type for member in described.groups[0].members} == {0, 1}
+    left = await consumer(wire, 1, member_epoch=-1, topic_partitions=None)
+    assert left.error_code == NONE
+    told = await ask(wire, HEARTBEAT, min(version, 4), **place, generation_id=again.generation_id)
+    assert told.error_code == ErrorCode.rebalance_in_progress
+    [listed] = (await ask(wire, LIST, 5, states_filter=(), types_filter=())).groups
+    assert (listed.group_type, listed.group_state) == ("Classic", "PreparingRebalance")
 
 
 async def test_stopping_the_door_answers_a_member_that_waits_for_others(kafka: KafkaStage) -> None:

@@ -14,6 +14,7 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
 from mainstem.doors.kafka.apis.produce import API
 from mainstem.ledger.config import TopicConfig
+from mainstem.records.building import build_batch
 from tests.support.batches import batch, produced
 
 from .conftest import KafkaStage, opened
@@ -283,3 +284,60 @@ async def test_a_failure_with_acks_0_closes_the_connection(kafka: KafkaStage, wi
     await kafka.broker.create_topic("t")
     wire.send(produce(9, "t", b"junk", acks=0))
     assert await wire.ended()
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 13])
+@pytest.mark.parametrize("partitions", [[0], [0, 1]])  # one batch may take the fast path
+async def test_records_that_are_too_old_or_too_new_are_refused_by_number(
+    kafka: KafkaStage, wire: Wire, version: int, partitions: list[int]
+) -> None:
+    config = TopicConfig(timestamp_before_max_ms=HOUR_MS, timestamp_after_max_ms=HOUR_MS)
+    topic = await topic_of(kafka.broker, "t", version, partitions=2, config=config)
+    now = kafka.broker.clock.now_ms()
+
+    def sent(*times: int) -> object:
+        values = [b"v"] * len(times)
+        records = bytes(build_batch(values, timestamps_ms=[now + time if time else -1 for time in times]))
+        return produce(version, topic, *([records] * len(partitions)), partitions=partitions)
+
+    answers = await wire.ask_next(
+        sent(1, -HOUR_MS // 2, HOUR_MS // 2),
+        sent(-2 * HOUR_MS, 1, 2, -2 * HOUR_MS),
+        sent(1, 2, 2 * HOUR_MS),
+        sent(0, 1),  # without a time
+        sent(1),
+    )
+    parts = [part for answer in answers for part in answer.responses[0].partition_responses]
+    codes = [part.error_code for part in parts[:: len(partitions)]]
+    refused = ErrorCode.invalid_timestamp
+    assert codes == [ErrorCode.none, refused, refused, ErrorCode.none, ErrorCode.none]
+    if version >= 8:
+        named = [[row.batch_index for row in part.record_errors] for part in parts[:: len(partitions)]]
+        assert named == [[], [0, 3], [2], [], []]
+        old, new = parts[len(partitions)], parts[2 * len(partitions)]
+        assert "message.timestamp.before.max.ms" in old.error_message
+        assert "message.timestamp.after.max.ms" in new.record_errors[0].batch_index_error_message
+    assert len(await kafka.broker.read("t", 0)) == 6
+
+
+async def test_append_times_are_not_compared(kafka: KafkaStage, wire: Wire) -> None:
+    config = TopicConfig(timestamp_before_max_ms=1, timestamp_type="LogAppendTime")
+    topic = await topic_of(kafka.broker, "t", 9, config=config)
+    old, _ = batch(b"old", times=1)
+    assert only_part(await wire.ask(produce(9, topic, old))).error_code == ErrorCode.none
+
+
+async def test_records_without_a_key_in_a_compacted_topic_are_refused_by_number(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    topic = await topic_of(kafka.broker, "t", 9, config=TopicConfig(cleanup_policy="compact"))
+    records = bytes(build_batch([b"v"] * 4, keys=[b"k", None, b"k", None], timestamps_ms=1))
+    part = only_part(await wire.ask(produce(9, topic, records)))
+    assert part.error_code == ErrorCode.invalid_record
+    assert [row.batch_index for row in part.record_errors] == [1, 3]
+    many = bytes(build_batch([b"v"] * 1_000, timestamps_ms=1))
+    part = only_part(await wire.ask(produce(9, topic, many)))
+    assert [row.batch_index for row in part.record_errors] == list(range(100))

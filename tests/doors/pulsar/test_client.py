@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mainstem.testing.server import ServerProcess
+from tests.support.certificates import make_certificates
 
 from .conftest import connect
 
@@ -284,3 +285,23 @@ def _check_rights_of_the_admin_api(server: ServerProcess) -> None:
         )
     listed = httpx.get(f"{url}/admin/v2/persistent/public/default", headers=owner)
     assert {name.rpartition("/")[2] for name in listed.json()} == {"t", "__audit"}
+
+
+def test_a_certificate_names_the_client(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    tls = ("--pulsar-tls-cert", str(files / "server.pem"), "--pulsar-tls-key", str(files / "server.key"))
+    flags = (*tls, "--pulsar-tls-ca", str(files / "ca.pem"), "--text", "off", "--kafka", "off")
+    names = ("--kafka-super-users", "CN=pump-7,O=Plant\\, North")
+    with ServerProcess(tmp_path / "data", *flags, *names) as server:
+        url = f"pulsar+ssl://{server.address('pulsar')}"
+        shown = {"logger": pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")}
+        trusted = {"tls_trust_certs_file_path": str(files / "ca.pem"), "operation_timeout_seconds": 20}
+        certificate = pulsar.AuthenticationTLS(str(files / "client.pem"), str(files / "client.key"))
+        client = pulsar.Client(url, authentication=certificate, **trusted, **shown)
+        client.create_producer("t").send(b"v")
+        client.close()
+        trusted["operation_timeout_seconds"] = 1
+        anonymous = pulsar.Client(url, **trusted, **shown)
+        with pytest.raises(pulsar.PulsarException):
+            anonymous.create_producer("t")
+        anonymous.close()

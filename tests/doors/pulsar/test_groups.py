@@ -34,7 +34,17 @@ def _group(server: ServerProcess, name: str) -> httpx.Response:
 def test_a_subscription_is_a_group_with_its_lag(client: pulsar.Client, server: ServerProcess) -> None:
     topic, name, consumer = _subscribed(client)
     listed = httpx.get(f"http://{server.address('http')}/v0/groups").json()["groups"]
-    assert {"group": name, "state": "Stable", "kind": "subscription", "protocol_type": "pulsar"} in listed
+    assert [row for row in listed if row["group"] == name] == [
+        {
+            "group": name,
+            "state": "Stable",
+            "kind": "subscription",
+            "protocol_type": "pulsar",
+            "members": 1,
+            "lag": 5,
+            "topics": [topic],
+        }
+    ]
     described = _group(server, name).json()
     assert (described["lag"], len(described["members"])) == (5, 1)
     assert [(row["topic"], row["offset"], row["end"]) for row in described["offsets"]] == [(topic, 0, 5)]

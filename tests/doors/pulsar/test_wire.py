@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
-from typing import Any
+from pathlib import Path
 
+import httpx
 import pulsar
 import pytest
 from confluent_kafka import Producer
 
 from mainstem.doors.pulsar.messages import MessageMetadata
-from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame
+from mainstem.doors.pulsar.wire import payload_frame, simple_frame
 from mainstem.testing.server import ServerProcess
 
 from .conftest import connect
-
-
-class _Raw:
-    def __init__(self, server: ServerProcess) -> None:
-        address = server.address("pulsar")
-        self.socket = socket.create_connection((address.host, address.port), timeout=10)
-        self._frames = FrameBuffer()
-        self._frames.frame_bytes_max = 1 << 24
-
-    def __enter__(self) -> _Raw:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def ask(self, frame: bytes) -> Any:
-        self.socket.sendall(frame)
-        return self.receive()
-
-    def receive(self) -> Any:
-        while (found := self._frames.next()) is None:
-            data = self.socket.recv(65_536)
-            if not data:
-                raise EOFError
-            self._frames.feed(data)
-        return parse_frame(found).command
-
-    def connect(self) -> None:
-        answer = self.ask(simple_frame("connect", client_version="test", protocol_version=21))
-        assert answer.connected.max_message_size == 5 << 20
-
-    def closed(self) -> bool:
-        try:
-            while self.socket.recv(65_536):
-                pass
-        except ConnectionError:
-            return True
-        return True
+from .raw_client import RawClient
 
 
 @pytest.mark.parametrize(
@@ -68,7 +31,7 @@ class _Raw:
     ],
 )
 def test_what_is_not_the_protocol_closes_the_connection(server: ServerProcess, data: bytes) -> None:
-    with _Raw(server) as raw:
+    with RawClient(server) as raw:
         raw.socket.sendall(data)
         assert raw.closed()
 
@@ -76,7 +39,7 @@ def test_what_is_not_the_protocol_closes_the_connection(server: ServerProcess, d
 def test_random_commands_do_no_harm(server: ServerProcess) -> None:
     chance = random.Random(7)
     for _ in range(40):
-        with _Raw(server) as raw:
+        with RawClient(server) as raw:
             raw.connect()
             body = bytes([8, chance.randrange(70)]) + chance.randbytes(chance.randrange(40))
             raw.socket.sendall(struct.pack(">II", len(body) + 4, len(body)) + body)
@@ -87,7 +50,7 @@ def test_random_commands_do_no_harm(server: ServerProcess) -> None:
 
 
 def test_a_wrong_checksum_an_unknown_type_and_an_unknown_command_get_errors(server: ServerProcess) -> None:
-    with _Raw(server) as raw:
+    with RawClient(server) as raw:
         raw.connect()
         ready = raw.ask(simple_frame("producer", topic="checked", producer_id=1, request_id=1))
         assert ready.producer_success.producer_name
@@ -104,7 +67,7 @@ def test_a_wrong_checksum_an_unknown_type_and_an_unknown_command_get_errors(serv
             )
         )
         assert (answer.error.request_id, answer.error.error) == (2, 22)
-        answer = raw.ask(simple_frame("new_txn", request_id=3))
+        answer = raw.ask(simple_frame("success", request_id=3))
         assert (answer.error.request_id, answer.error.error) == (3, 22)
 
 
@@ -119,3 +82,57 @@ def test_records_of_kafka_in_compressed_batches_are_read(server: ServerProcess) 
     reader = client.create_reader("packed", pulsar.MessageId.earliest)
     assert [reader.read_next(10_000).data() for _ in range(100)] == [b"v%d" % at for at in range(100)]
     client.close()
+
+
+def test_a_watcher_hears_of_topics_that_come_and_go(server: ServerProcess) -> None:
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer("seen-0", "p")
+        found = raw.request(
+            "watch_topic_list",
+            watcher_id=7,
+            namespace="public/default",
+            topics_pattern="persistent://public/default/seen-.*",
+        ).watch_topic_list_success
+        assert list(found.topic) == ["persistent://public/default/seen-0"]
+        with RawClient(server) as other:
+            other.connect()
+            other.producer("unseen", "p")
+            other.producer("seen-1", "p", id=2)
+        update = raw.receive().watch_topic_update
+        assert (update.watcher_id, list(update.new_topics)) == (7, ["persistent://public/default/seen-1"])
+        url = f"http://{server.address('http')}/admin/v2/persistent/public/default/seen-1"
+        httpx.delete(url, params={"force": "true"}).raise_for_status()
+        assert list(raw.receive().watch_topic_update.deleted_topics) == list(update.new_topics)
+        answer = raw.ask(simple_frame("watch_topic_list_close", watcher_id=7, request_id=9))
+        assert answer.success.request_id == 9
+
+
+def test_a_client_renews_its_token_before_it_expires(tmp_path: Path) -> None:
+    keys = {"MAINSTEM_API_KEYS": "secret-key"}
+    with ServerProcess(tmp_path / "data", "--text", "off", "--kafka", "off", env=keys) as server:
+        url, owner = f"http://{server.address('http')}", {"Authorization": "Bearer secret-key"}
+        made = httpx.post(
+            f"{url}/v0/keys",
+            json={"name": "short", "scopes": "read+write", "ttl_ms": 6_000},
+            headers=owner,
+        )
+        token = made.raise_for_status().json()["secret"].encode()
+        with RawClient(server) as raw:
+            connected = raw.ask(
+                simple_frame(
+                    "connect",
+                    client_version="test",
+                    protocol_version=21,
+                    auth_method_name="token",
+                    auth_data=token,
+                    feature_flags={"supports_auth_refresh": True},
+                )
+            )
+            assert connected.HasField("connected"), connected
+            assert raw.receive().auth_challenge.challenge.auth_method_name == "token"
+            raw.pong()
+            # A token of somebody else does not renew this one.
+            other = {"auth_method_name": "token", "auth_data": b"secret-key"}
+            raw.socket.sendall(simple_frame("auth_response", client_version="test", response=other))
+            assert raw.closed()

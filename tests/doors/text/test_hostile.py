@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from mainstem import limits
-from mainstem.doors.budget import Seats
+from mainstem.doors.budget import Budget
 from mainstem.doors.text.connections import TextConnections
 
 from .conftest import Stage, TextStage, Wire
@@ -193,7 +193,7 @@ async def test_a_drain_disconnects_clients_that_do_not_finish() -> None:
         def abort(self) -> None:
             self.aborted = True
 
-    connections = TextConnections(Seats(2), idle_s=60)
+    connections = TextConnections(Budget(2), 2, idle_s=60)
     stubborn = Stubborn()
     assert connections.admit(stubborn)
     assert await connections.drain(0.01) == 1

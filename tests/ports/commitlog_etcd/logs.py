@@ -40,6 +40,7 @@ class Ground:
 
     async def open(self, broker: str | None = "b", **options: Any) -> EtcdCommitLog:
         options.setdefault("object_bytes", 4096)
+        options.setdefault("positions_tried", 1)  # so that a writer hears of others before it writes
         log = await EtcdCommitLog.open(self.options, self.store, broker=broker, prefix=self.prefix, **options)
         self._opened.append(log)
         return log

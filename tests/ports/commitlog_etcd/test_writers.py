@@ -55,7 +55,7 @@ async def test_racing_writers_lose_nothing_and_write_nothing_twice(ground: Groun
 
 
 async def test_what_lost_the_race_is_not_uploaded_again(ground: Ground) -> None:
-    one, two = await ground.open("one"), await ground.open("two")
+    one, two = await ground.open("one"), await ground.open("two", inline_bytes=0)
     await one.append(b"first", [])
     slices = [b"large", b"payload"]
     with pytest.raises(Overtaken):
@@ -67,7 +67,7 @@ async def test_what_lost_the_race_is_not_uploaded_again(ground: Ground) -> None:
 
 
 async def test_an_upload_whose_buffer_changed_meanwhile_is_not_taken_for_the_new_one(ground: Ground) -> None:
-    one, two = await ground.open("one"), await ground.open("two")
+    one, two = await ground.open("one"), await ground.open("two", inline_bytes=0)
     await one.append(b"first", [])
     buffer = bytearray(b"before")
     with pytest.raises(Overtaken):
@@ -211,7 +211,7 @@ async def test_two_brokers_that_seal_one_object_agree(ground: Ground) -> None:
 async def test_a_failed_upload_publishes_nothing(ground: Ground) -> None:
     store = ground.store
     assert isinstance(store, MemoryObjectStore)
-    log = await ground.open()
+    log = await ground.open(inline_bytes=0)
     store.fail_next_put(OSError("the store is down"))
     with pytest.raises(OSError, match="down"):
         await log.append(b"lost", [b"x"])

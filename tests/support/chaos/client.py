@@ -19,6 +19,7 @@ class ChaosClient:
         self.random = random.Random(f"{name} {seed}")
         self.notes = notes
         self.stopping = threading.Event()
+        self.progress = 0  # what succeeded so far
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:

@@ -78,6 +78,7 @@ class Producing(ChaosClient):
             if offset is not None:
                 with self.notes:
                     noted.acked(offset)
+                self.progress += 1
             self.notes.count(f"{self.topic} {'open' if offset is None else 'acked'}")
 
 

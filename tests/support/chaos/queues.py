@@ -88,6 +88,7 @@ class QueueWorker(ChaosClient):
             with self.notes:
                 self._jobs.put.add(job)
             self.notes.count("jobs put")
+            self.progress += 1
 
     def _claimed(self, job: dict[str, Any], settled: frozenset[int]) -> None:
         number, name = job["$seq"], job["data"]

@@ -51,6 +51,7 @@ class GroupReader(ChaosClient):
             for message in messages:
                 history.read(reader, _stream(message), [(message.offset() or 0, message.value() or b"")])
         self.notes.count("read", len(messages))
+        self.progress += 1
         if self.random.random() < 0.5:
             self._commit(messages)
 

@@ -20,6 +20,7 @@ _BUCKET = "log"
 _ETCD_MEMBERS = 3
 _CALM_S = 120.0
 _STOPPED_S = 5.0  # longer than a broker may be silent
+_STALLED_S = 8.0  # long enough for its groups to have moved and come back
 
 
 class Stage:
@@ -137,7 +138,7 @@ class Stage:
 
     def _stop(self, name: str) -> None:
         self.brokers[name].signal(signal.SIGSTOP)
-        self._pause(1.0, _STOPPED_S)
+        self._pause(1.0, _STALLED_S)
         self.brokers[name].signal(signal.SIGCONT)
 
     def _cut(self, name: str) -> None:

@@ -22,7 +22,8 @@ def connect_to(state: EtcdState, network: Network, life: Life) -> Connect:
 
     def connect(endpoint: str, options: EtcdOptions) -> Connection:
         watches = _Watches(state, network, life)
-        return Connection(_Calls(state, network, life), watches, watches.close)
+        calls = _Calls(state, network, life)
+        return Connection(calls, watches, calls, watches.close)
 
     return connect
 
@@ -34,10 +35,9 @@ class _Calls:
         self._life = life
 
     async def Txn(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109 - gRPC's own names
-        written = [
-            op.request_put.key.decode() for op in request.success if op.WhichOneof("request") == "request_put"
-        ]
-        return await self._call(f"txn {' '.join(written)}", lambda: self._state.txn(request), timeout)
+        return await self._call(
+            f"txn {' '.join(_written(request))}", lambda: self._state.txn(request), timeout
+        )
 
     async def Range(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
         what = f"range {request.key.decode()}"
@@ -49,6 +49,11 @@ class _Calls:
 
     async def Compact(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
         return await self._call("compact", lambda: self._state.compact(request.revision), timeout)
+
+    async def Status(self, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
+        return await self._call(
+            "status", lambda: rpc.StatusResponse(dbSizeInUse=self._state.bytes_in_use), timeout
+        )
 
     async def _call(self, what: str, act: Callable[[], Any], timeout_s: float) -> Any:
         try:
@@ -132,6 +137,18 @@ class _Watch:
         """One of those under way arrives: whichever timer it was, they come in the order they were sent."""
         self._arrived.append(self._sent.popleft())
         self._wake.set()
+
+
+def _written(request: Any) -> list[str]:
+    """The keys that a transaction puts if all its conditions hold."""
+    found: list[str] = []
+    for operation in request.success:
+        kind = operation.WhichOneof("request")
+        if kind == "request_put":
+            found.append(operation.request_put.key.decode())
+        elif kind == "request_txn":
+            found += _written(operation.request_txn)
+    return found
 
 
 def _failed(code: Any, details: str) -> Exception:

@@ -19,6 +19,7 @@ class EtcdState:
     def __init__(self) -> None:
         self.revision = 1
         self.compacted = 0
+        self.bytes_in_use = 0  # what it claims
         self._pairs: dict[bytes, Any] = {}
         self._sorted: list[bytes] = []
         self._history: list[tuple[int, Any]] = []
@@ -37,12 +38,16 @@ class EtcdState:
         return rpc.RangeResponse(header=self._header(), kvs=pairs, count=count)
 
     def txn(self, request: Any) -> Any:
-        succeeded = all(self._holds(compare) for compare in request.compare)
-        operations = request.success if succeeded else request.failure
         events: list[Any] = []
-        responses = [self._do(operation, events) for operation in operations]
+        succeeded, responses = self._branch(request, events)
         self._publish(events)
         return rpc.TxnResponse(header=self._header(), succeeded=succeeded, responses=responses)
+
+    def _branch(self, request: Any, events: list[Any]) -> tuple[bool, list[Any]]:
+        """etcd selects all branches before it does anything. What is simulated writes nothing that it compares."""
+        succeeded = all(self._holds(compare) for compare in request.compare)
+        operations = request.success if succeeded else request.failure
+        return succeeded, [self._do(operation, events) for operation in operations]
 
     def delete(self, request: Any) -> Any:
         events: list[Any] = []
@@ -86,6 +91,9 @@ class EtcdState:
         if kind == "request_put":
             self._put(operation.request_put, events)
             return rpc.ResponseOp(response_put=rpc.PutResponse())
+        if kind == "request_txn":
+            succeeded, responses = self._branch(operation.request_txn, events)
+            return rpc.ResponseOp(response_txn=rpc.TxnResponse(succeeded=succeeded, responses=responses))
         invariant(kind == "request_delete_range", "only what is used here is simulated")
         deleted = self._delete(operation.request_delete_range, events)
         return rpc.ResponseOp(response_delete_range=rpc.DeleteRangeResponse(deleted=deleted))

@@ -49,7 +49,7 @@ def access_options(config: Config) -> AccessOptions:
         keys=parse_keys(_listed(config.api_keys, config.api_keys_file)),
         users=tuple(parse_users(_listed(config.kafka_users, config.kafka_users_file))),
         tokens=_tokens(config) if "oauthbearer" in mechanisms or config.oidc_issuer else None,
-        logins=bool(mechanisms or config.oidc_issuer) or config.kafka_tls_ca is not None,
+        logins=bool(mechanisms or config.oidc_issuer or config.kafka_tls_ca or config.pulsar_tls_ca),
         http_certificates=config.tls_ca is not None,
         rules=config.kafka_acl,
         open_without_rules=config.kafka_allow_everyone_if_no_acl,

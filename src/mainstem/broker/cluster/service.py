@@ -2,7 +2,8 @@
 
 On a log of its own a broker does everything. On a shared log it joins once its doors are open, commits something at
 least every second, and expires brokers that are silent for too long. It measures silence with its own monotonic clock;
-the ledger rejects a wrong expiry, because an expiry names the last commit that its proposer saw.
+the ledger rejects a wrong expiry, because an expiry names the last commit that its proposer saw. A broker whose process
+is gone is suspected at once (peer_watch.py).
 
 The brokers agree on who does what by rendezvous hashing, without messages: every pair of a thing and a broker has a
 score, and the broker with the highest score does it. When one leaves, only its own things move; when one joins, it
@@ -17,6 +18,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from mainstem import events, limits
+from mainstem.broker.cluster.peer_watch import PeerWatch
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.brokers import ExpireBroker, Heartbeat
 from mainstem.ledger.members import BrokerMember, JoinBroker
@@ -28,6 +30,7 @@ MEMBER_HEARTBEAT_S = 1.0  # a broker commits at least this often …
 MEMBER_ALONE_HEARTBEAT_S = 15.0  # … and a single one this often: each commit to a bucket is a billed request
 MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to other brokers …
 MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
+MEMBER_GONE_S = 2.0  # … or this long after its process was found to be gone
 MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
 
 _log = events.named("cluster")
@@ -49,6 +52,8 @@ class Cluster:
         self._looked = clock.monotonic()  # when the others were last checked
         # Members that are silent for so long that clients should not go there.
         self._suspects: frozenset[int] = frozenset()
+        self._gone: dict[int, float] = {}  # members whose process was found to be gone, and when
+        self._peers: PeerWatch | None = None
         self._beating: asyncio.Task[None] | None = None
         self._chosen: dict[str, int] = {}  # results of `chosen`, valid while the membership is unchanged
         self._chosen_at = -1
@@ -80,7 +85,7 @@ class Cluster:
 
     def members(self) -> Sequence[BrokerMember]:
         """All members, by number. A broker that has not joined counts itself only if it is alone."""
-        there = list(self._log.ledger.members)
+        there = list(self._log.ledger.members) if self.shared else []  # else they shared the log once
         return there or [self.here]
 
     @property
@@ -159,10 +164,13 @@ class Cluster:
 
     # Membership
 
-    async def join(self, addresses: Mapping[str, str]) -> None:
-        """Publish this broker's addresses, and stay a member until `leave`."""
+    async def join(self, addresses: Mapping[str, str], *, watch_peers: bool = False) -> None:
+        """Publish this broker's addresses, and stay a member until `leave`. `watch_peers`: connect to the others, to
+        see when their processes end."""
         self._addresses = tuple(sorted(addresses.items()))
         if self._sharing is not None:
+            if watch_peers:
+                self._peers = PeerWatch(self._peer_gone, self._peer_there)
             await self._join()
             beating = self._beat(self._sharing)
             self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
@@ -173,6 +181,9 @@ class Cluster:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
+        if self._peers is not None:
+            await self._peers.close()
+            self._peers = None
 
     def on_change(self, tell: Callable[[], None]) -> None:
         """Register a callback that runs soon after the membership changes."""
@@ -203,6 +214,7 @@ class Cluster:
                     self._beat_since = self._clock.monotonic()
                     await self._log.propose(Heartbeat(self.broker, self._log.epoch))
                 await self._expire_silent()
+                self._watch_peers()
                 self._heartbeat_committed()
                 self._tell()
             except (BrokerFenced, Stale):
@@ -210,6 +222,28 @@ class Cluster:
             except MainstemError as error:
                 self._heartbeat_failed(error)
             await asyncio.sleep(MEMBER_HEARTBEAT_S / 4)
+
+    def _watch_peers(self) -> None:
+        if self._peers is not None:
+            others = {one.broker: one for one in self._log.ledger.members if one.broker != self.broker}
+            found = {number: one.address("kafka") or one.address("http") for number, one in others.items()}
+            self._peers.watch({number: address for number, address in found.items() if address})
+
+    def _peer_gone(self, broker: int) -> None:
+        """Nobody listens at its address. It counts as silent from now on, until it commits something."""
+        if broker not in self._gone:
+            self._gone[broker] = now = self._clock.monotonic()
+            _log.warning("broker unreachable", broker=broker, message="nobody listens at its address")
+            self._suspect(now)
+
+    def _peer_there(self, broker: int) -> None:
+        self._gone.pop(broker, None)
+
+    def _gone_since(self, broker: int, heard_at: float) -> float | None:
+        """When the member's process was found to be gone; None if it committed something since. Its last commits may
+        arrive a little later. A broker whose address only looks wrong from here commits at every heartbeat."""
+        since = self._gone.get(broker)
+        return since if since is not None and heard_at <= since + MEMBER_HEARTBEAT_S / 2 else None
 
     def _beat_every_s(self) -> float:
         """A lone broker sends heartbeats less often: it sees another one join well before that one would expire it."""
@@ -253,22 +287,30 @@ class Cluster:
         members = {member.broker: member for member in ledger.members if member.broker != self.broker}
         for gone in self._heard.keys() - members.keys():
             del self._heard[gone]
+            self._gone.pop(gone, None)
         found = []
         for broker, member in members.items():
             heard = (member.epoch, ledger.brokers.last_commit_id(broker))
             known = self._heard.get(broker)
             if known is None or known[0] != heard:
                 self._heard[broker] = (heard, now)
-            elif now - known[1] >= MEMBER_SILENT_S:
+            elif now - known[1] >= MEMBER_SILENT_S or self._left(broker, known[1], now):
                 found.append((broker, *heard))
         self._suspect(now)
         return found
 
+    def _left(self, broker: int, heard_at: float, now: float) -> bool:
+        since = self._gone_since(broker, heard_at)
+        return since is not None and now - since >= MEMBER_GONE_S
+
     def _suspect(self, now: float) -> None:
-        """Suspect members that are silent while this broker's own commits succeed."""
+        """Suspect members that are silent or gone while this broker's own commits succeed."""
         speaks = self._sharing is not None and self._sharing.idle_s() < MEMBER_SUSPECT_S
         self._suspects = frozenset(
-            broker for broker, (_, since) in self._heard.items() if speaks and now - since >= MEMBER_SUSPECT_S
+            broker
+            for broker, (_, heard_at) in self._heard.items()
+            if speaks
+            and (now - heard_at >= MEMBER_SUSPECT_S or self._gone_since(broker, heard_at) is not None)
         )
 
 

@@ -15,7 +15,7 @@ must join again, may commit offsets until it does, and the group waits for it fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from mainstem.broker.groups.member import ClassicMember, CommonProtocols, Join, Joined, JoinedMember, Synced
@@ -28,6 +28,7 @@ from mainstem.errors import (
     InconsistentProtocol,
     MainstemError,
     MemberIdRequired,
+    ProtocolChanged,
     RebalanceInProgress,
     UnknownMember,
     invariant,
@@ -74,6 +75,7 @@ class ClassicGroup:
         self._unsynced: set[str] = set()  # members of this generation that have not sent SyncGroup
         self._phase = timers.timer(self._joining_timed_out)
         self._sync_phase = timers.timer(self._syncing_timed_out)
+        self._known_generations: dict[str, int] = {}  # of adopted members that have not joined again
         self._gathering = False  # waiting for the first members of an empty group
         self._gathered_ms = 0
         self._gathered_more = False
@@ -184,6 +186,35 @@ class ClassicGroup:
         for member in self.members.values():
             member.session.cancel()
             member.refuse(error)
+
+    # Changing the protocol
+
+    @property
+    def expects_members(self) -> bool:
+        """Whether members from before a restart may still join."""
+        return bool(self._expected)
+
+    def hand_over(self) -> None:
+        """The broker assigns the partitions from now on. The group must not be used afterwards."""
+        for member in self.members.values():
+            member.answer_join(ProtocolChanged(self.name, member.member_id))
+        self.close(RebalanceInProgress(self.name))
+
+    def adopt(self, members: Iterable[tuple[Join, int, bytes]]) -> None:
+        """Take in members of a group whose partitions the broker assigned: each with the generation that it knows and
+        its assignment. They keep their partitions, and must join again."""
+        for join, generation, assignment in members:
+            member = self._add(join, join.member_id)
+            member.assignment = assignment
+            member.alive()
+            self._known_generations[member.member_id] = generation
+            self.generation = max(self.generation, generation)
+        self._expected.clear()
+        self._expecting.cancel()
+        self.leader = next(iter(self.members), None)
+        self.protocol = self._protocols.select(self.members.values())
+        self.state = STABLE
+        self._rebalance()
 
     # Joining
 
@@ -354,6 +385,7 @@ class ClassicGroup:
         self._phase.cancel()
         self._expecting.cancel()
         self._expected.clear()
+        self._known_generations.clear()
         self.generation += 1
         self._bumped(self.generation, tuple(self.members))
         if not self.members:
@@ -456,8 +488,9 @@ class ClassicGroup:
     def _current(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
         """Raises IllegalGeneration too."""
         member = self._member(member_id, instance_id)
-        if generation != self.generation:
-            raise IllegalGeneration(self.name, generation, self.generation)
+        current = self._known_generations.get(member_id, self.generation)
+        if generation != current:
+            raise IllegalGeneration(self.name, generation, current)
         return member
 
 

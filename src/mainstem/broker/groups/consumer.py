@@ -1,5 +1,8 @@
 """A group whose partitions the broker assigns: Kafka's next generation protocol (KIP-848).
 
+It may also have members of the classic protocol, while clients are upgraded one by one (`migration.py`). For them a
+join is a heartbeat: they join again whenever their partitions change.
+
 Members only send heartbeats. A heartbeat may change the group's subscription, which raises the group's epoch and leads
 to a new target assignment. The response tells the member which partitions it may read and which to revoke.
 
@@ -25,6 +28,7 @@ from mainstem.broker.groups.consumer_member import (
     ConsumerHeartbeatResult,
     ConsumerMember,
 )
+from mainstem.broker.groups.member import Join
 from mainstem.broker.groups.member_states import kept, partitions, restored
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.settings import ConsumerSettings
@@ -35,6 +39,9 @@ from mainstem.errors import (
     FencedInstance,
     FencedMemberEpoch,
     GroupFull,
+    IllegalGeneration,
+    InconsistentProtocol,
+    RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
@@ -131,13 +138,17 @@ class ConsumerGroup:
         member.reconcile(target, self.target_epoch, beat.owned, self._owners)
         if member.facts != known:
             self._touch(member.member_id)
-        member.session.start(self._settings().session_ms)
+        self._alive(member)
         whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
         # Repeat the assignment until the member confirms it: librdkafka discards a late response and continues as if it
         # had received nothing.
         heard = member.assigned == before and member.assigned == member.owned
         assigned = member.assigned if whole or not heard else None
         return ConsumerHeartbeatResult(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
+
+    def _alive(self, member: ConsumerMember) -> None:
+        """Restart the session timeout: a request of the member arrived."""
+        member.session.start(member.session_ms or self._settings().session_ms)
 
     def _settings(self) -> ConsumerSettings:
         return ConsumerSettings.of(self._own_settings(), self._options)
@@ -160,7 +171,13 @@ class ConsumerGroup:
         """Raise unless the caller may commit offsets: a member at its epoch, or any client of an empty group."""
         if epoch < 0 and (not self.members or (transactional and not member_id)):
             return
+        self._check_instance(member_id, instance_id)
         self.check_epoch(member_id, epoch)
+
+    def _check_instance(self, member_id: str, instance_id: str | None) -> None:
+        """Raises FencedInstance if another member has the instance id."""
+        if instance_id is not None and self._instances.get(instance_id, member_id) != member_id:
+            raise FencedInstance(self.name, instance_id)
 
     def check_epoch(self, member_id: str, epoch: int) -> None:
         """Raises UnknownMember, StaleMemberEpoch."""
@@ -168,7 +185,77 @@ class ConsumerGroup:
         if member is None:
             raise UnknownMember(self.name, member_id)
         if member.epoch != epoch:
+            if member.classic:
+                raise IllegalGeneration(self.name, epoch, member.epoch)
             raise StaleMemberEpoch(f"member {member_id!r} is at epoch {member.epoch}, not {epoch}")
+
+    # Requests of classic members, apart from joins
+
+    @property
+    def all_classic(self) -> bool:
+        """Whether there are members, and all use the classic protocol: they can assign the partitions themselves."""
+        return bool(self.members) and all(member.classic for member in self.members.values())
+
+    def check_join(self, join: Join) -> None:
+        """Raise unless a classic member may join. Raises InconsistentProtocol, FencedInstance, UnknownMember."""
+        common = {name for name, _ in join.protocols}
+        for member in self.members.values():
+            same = join.instance_id is not None and member.instance_id == join.instance_id
+            if member.classic and member.member_id != join.member_id and not same:
+                common.intersection_update(name for name, _ in member.protocols)
+        if not common:
+            raise InconsistentProtocol(
+                f"the members of group {self.name!r} know none of the protocols offered"
+            )
+        if join.member_id:
+            self._check_instance(join.member_id, join.instance_id)
+            known = self.members.get(join.member_id)
+            if known is not None and not known.classic:
+                raise UnknownMember(self.name, join.member_id)
+
+    def await_sync(self, member_id: str) -> None:
+        """A classic member has joined, and has to ask for its assignment within its rebalance timeout."""
+        member = self.members[member_id]
+        member.revocation.start(member.rebalance_ms)
+
+    def sync(self, member_id: str, generation: int, instance_id: str | None) -> ConsumerMember:
+        """The member, which may read its assigned partitions. Raises RebalanceInProgress if it must join again."""
+        member = self._classic(member_id, generation, instance_id)
+        self._alive(member)
+        if member.epoch < self.epoch and member.state != UNREVOKED:
+            raise RebalanceInProgress(self.name)
+        if member.state != UNREVOKED:
+            member.revocation.cancel()
+        return member
+
+    def classic_heartbeat(self, member_id: str, generation: int, instance_id: str | None) -> None:
+        """Raises RebalanceInProgress if the member must join again."""
+        member = self._classic(member_id, generation, instance_id)
+        self._alive(member)
+        waits = member.state == UNRELEASED and any(
+            self._owners.get(part, member_id) != member_id for part in self.target.get(member_id, ())
+        )
+        if (
+            member.epoch < self.epoch
+            or member.state == UNREVOKED
+            or (member.state == UNRELEASED and not waits)
+        ):
+            if not member.revocation.running:
+                member.revocation.start(member.rebalance_ms)
+            raise RebalanceInProgress(self.name)
+
+    def classic_leave(self, member_id: str, instance_id: str | None) -> None:
+        self._remove(self._classic(member_id, None, instance_id))
+
+    def _classic(self, member_id: str, generation: int | None, instance_id: str | None) -> ConsumerMember:
+        """Raises FencedInstance, UnknownMember, IllegalGeneration."""
+        self._check_instance(member_id, instance_id)
+        member = self.members.get(member_id)
+        if member is None or not member.classic:
+            raise UnknownMember(self.name, member_id)
+        if generation is not None and generation != member.epoch:
+            raise IllegalGeneration(self.name, generation, member.epoch)
+        return member
 
     def reads(self, topic: str) -> bool:
         return topic in self._read
@@ -212,7 +299,7 @@ class ConsumerGroup:
             self._enter(member)
             self.target[member.member_id] = partitions(state.target)
             self._owners.update(dict.fromkeys(member.assigned | member.revoking, member.member_id))
-            member.session.start(self._settings().session_ms)
+            self._alive(member)
             if member.state == UNREVOKED:
                 member.revocation.start(member.rebalance_ms)
         # A target covers every partition of every subscribed topic, so it gives their previous number.
@@ -228,7 +315,7 @@ class ConsumerGroup:
         if beat.instance_id is not None and beat.instance_id in self._instances:
             holder = self.members[self._instances[beat.instance_id]]
             if holder.member_id != beat.member_id:
-                if holder.epoch != LEFT_FOR_NOW:
+                if holder.epoch != LEFT_FOR_NOW and not (holder.classic or beat.protocols):
                     raise UnreleasedInstance(self.name, beat.instance_id)
                 return self._replace(holder, beat)
         member = self.members.get(beat.member_id)

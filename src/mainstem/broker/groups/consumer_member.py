@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from mainstem import limits
 from mainstem.broker.groups.assignors import ASSIGNORS, Partitions, TopicPartition
+from mainstem.broker.groups.member import Protocols
 from mainstem.broker.groups.timers import Timer
 from mainstem.errors import InvalidInput, TooLarge, UnsupportedAssignor
 
@@ -46,6 +47,8 @@ class ConsumerHeartbeat:
     client_host: str = ""
     sees: Callable[[str], bool] | None = None  # which topics its pattern may match; None = all
     rights: int = 0  # changes when `sees` may give other results
+    session_ms: int = 0  # of a member of the classic protocol
+    protocols: Protocols = ()  # of a member of the classic protocol, with which it joins; else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,13 @@ class ConsumerMember:
     sees: Callable[[str], bool] | None = None  # from its last heartbeat
     rights: int = 0
     found: frozenset[str] = frozenset()  # topics that its pattern matches
+    session_ms: int = 0  # of a member of the classic protocol; 0 = the group's setting
+    protocols: Protocols = ()  # of a member of the classic protocol; else empty
+
+    @property
+    def classic(self) -> bool:
+        """Whether it uses the classic protocol: it joins again for every change."""
+        return bool(self.protocols)
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -95,6 +105,8 @@ class ConsumerMember:
             self.rack,
             self.client_id,
             self.client_host,
+            self.session_ms,
+            self.protocols,
         )
 
     def take_in(self, beat: ConsumerHeartbeat) -> bool:
@@ -113,6 +125,10 @@ class ConsumerMember:
             self.assignor = beat.assignor
         if beat.owned is not None:
             self.owned = beat.owned
+        if beat.epoch == 0:  # a static member may come back with the other protocol
+            self.session_ms, self.protocols = beat.session_ms, beat.protocols
+            if beat.protocols:
+                self.assignor = None
         return wanted != (self.topics, self.pattern, self.assignor)
 
     def reconcile(
@@ -166,7 +182,7 @@ def _holds(owned: Partitions | None, partitions: Partitions) -> bool:
 def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
     """Raises InvalidInput, UnsupportedAssignor."""
     if beat.epoch < LEFT_FOR_NOW:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
+        raise InvalidInput(f"{beat.epoch} is not a member epoch")
     if beat.epoch != 0 and not beat.member_id:
         raise InvalidInput("a member of a group says its id")
     if beat.instance_id == "" or beat.rack == "":
@@ -189,7 +205,7 @@ def check_consumer_heartbeat(beat: ConsumerHeartbeat) -> None:
 def check_share_heartbeat(beat: ConsumerHeartbeat) -> None:
     """Raises InvalidInput, TooLarge."""
     if beat.epoch < -1:
-        raise InvalidInput(f"{beat.epoch} is no member epoch")
+        raise InvalidInput(f"{beat.epoch} is not a member epoch")
     if not 1 <= len(beat.member_id) <= limits.NAME_CHARS_MAX:
         raise InvalidInput(f"a member of a share group has an id of 1 to {limits.NAME_CHARS_MAX} characters")
     if beat.rack == "":

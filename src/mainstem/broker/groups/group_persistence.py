@@ -19,25 +19,33 @@ from mainstem.ledger.consumer_groups import (
     ForgetConsumerGroup,
     encoded_member,
 )
+from mainstem.ledger.group_generations import BumpGeneration
 from mainstem.log.log import Log
 
 _log = logging.getLogger("mainstem.groups")
 
 
 class GroupPersistence:
-    """Persistence of one group. Once `lost` is called, the group is discarded: continue from ledger state.
+    """Persistence of one group. Once `lost` is called, the group is discarded: continue from ledger state. Once
+    `downgraded` is called, its members assign the partitions again, and the ledger does not hold the group.
 
     On a shared log, a group that another broker may have coordinated is taken over first: from then on the other
     broker's changes are rejected, and all its earlier changes are known."""
 
     def __init__(
-        self, log: Log, group: ConsumerGroup, revision: int, lost: Callable[[GroupPersistence], None]
+        self,
+        log: Log,
+        group: ConsumerGroup,
+        revision: int,
+        lost: Callable[[GroupPersistence], None],
+        downgraded: Callable[[GroupPersistence], None],
     ) -> None:
         self.group = group
         self.revision = revision  # of the group in the ledger; 0 = not in the ledger
         self.taken_over = log.sharing is None or not revision
         self._log = log
         self._lost = lost
+        self._downgraded = downgraded
         self._over = False
         self._unkept_epoch: int | None = None  # the group's epoch when it was too large to store
         self._writing: asyncio.Task[None] | None = None
@@ -72,6 +80,9 @@ class GroupPersistence:
     async def _write(self) -> None:
         whole = not self.revision
         change = self.group.take_change(whole=whole)
+        if self.group.all_classic and self.taken_over:
+            await self._hand_back()
+            return
         command = ChangeConsumerGroup(self.group.name, self.revision, *change)
         size = sum(len(encoded_member(member)) for member in change.members)
         kept = ConsumerGroupKept(0)
@@ -86,6 +97,17 @@ class GroupPersistence:
             # The next coordinator will not recognise its members. The next rebalance may make the group smaller.
             self._unkept_epoch = change.epoch
             _log.warning("group too large to persist", extra={"group": self.group.name})
+        before = self._log.ledger.group_generations.get(self.group.name)
+        if before is not None:  # the group was a classic one
+            await self._log.propose(BumpGeneration(before.group, before.generation, ()))
+
+    async def _hand_back(self) -> None:
+        """The last member of the next generation left: store the group as a classic one."""
+        generation = max(member.epoch for member in self.group.members.values())
+        await self._log.propose(bump_generation(self.group.name, generation, tuple(self.group.members)))
+        if self.revision:
+            kept = await self._log.propose(ForgetConsumerGroup(self.group.name, self.revision))
+            self.revision = kept.revision
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writing = None
@@ -93,6 +115,10 @@ class GroupPersistence:
             return
         error = task.exception()
         if error is None:
+            if self.group.all_classic and not self.revision and not self.group.has_unsaved_changes:
+                self._over = True
+                self._downgraded(self)
+                return
             self.begin()  # also write changes that no request waits for
             return
         self._over = True
@@ -101,3 +127,12 @@ class GroupPersistence:
         elif not isinstance(error, GroupOvertaken):
             _log.warning("group not persisted", extra={"group": self.group.name, "error": str(error)})
         self._lost(self)
+
+
+def bump_generation(group: str, generation: int, members: tuple[str, ...]) -> BumpGeneration:
+    """The command that stores the members of a classic group, or none if they are over the limits."""
+    if len(members) > limits.GROUP_GENERATION_MEMBERS_MAX or any(
+        len(member) > limits.GROUP_GENERATION_CHARS_MAX for member in members
+    ):
+        members = ()
+    return BumpGeneration(group, generation, members)

@@ -33,7 +33,7 @@ def group_metrics(log: Log, groups: Groups) -> Iterator[Metric]:
         sum(1 for name in names if not name.startswith(OWN_PREFIX)),
     )
     yield _by_group("members", "Members of a group.", ((name, members.get(name, 0)) for name in shown))
-    yield _by_group("lag_records", "Lag of a group in records.", _lags(log, shown))
+    yield _by_group("lag_records", "Lag of a group in records.", lags(log, shown))
 
 
 def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
@@ -43,7 +43,16 @@ def _reported_groups(groups: Groups, names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+def measured_lags(log: Log, groups: Groups) -> Iterator[tuple[str, int]]:
+    """The lag of the groups that this broker coordinates, up to the limits."""
+    everybody = [*groups.members(), *groups.offsets.names(), *log.ledger.shares.groups()]
+    return lags(log, islice(_reported_groups(groups, everybody), GROUPS_MEASURED_MAX))
+
+
+def lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The lag of each group, until too many cursors were read.
+
+    A group that reads a topic has read nothing of the partitions in which it has not committed."""
     left = GROUP_CURSORS_MEASURED_MAX
     for name in names:
         cursors, shares = log.ledger.cursors.of_group(name), log.ledger.shares.of_group(name)
@@ -51,9 +60,13 @@ def _lags(log: Log, names: Iterable[str]) -> Iterator[tuple[str, int]]:
         if left < 0:
             return
         behind = sum(share.left(*log.streams.of(stream).bounds(stream)) for stream, share in shares.items())
-        for stream, cursor in cursors.items():
+        topics = {
+            topic.topic_id: topic for topic in map(log.ledger.topics.of_stream, cursors) if topic is not None
+        }
+        for stream in (stream for topic in topics.values() for stream in topic.streams):
             start, end = log.streams.of(stream).bounds(stream)
-            behind += max(0, end - max(cursor.offset, start))
+            cursor = cursors.get(stream)
+            behind += max(0, end - max(start if cursor is None else cursor.offset, start))
         yield name, behind
 
 

@@ -1,4 +1,4 @@
-"""Members of a group whose partitions the broker assignsin the form of the ledger."""
+"""Members of a group whose partitions the broker assigns, in the form of the ledger."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ def kept(member: ConsumerMember, target: Partitions) -> ConsumerMemberState:
         tuple(sorted(member.topics)),
         member.pattern,
         member.assignor,
-        _by_topic(member.assigned),
-        _by_topic(member.revoking),
-        _by_topic(target),
+        by_topic(member.assigned),
+        by_topic(member.revoking),
+        by_topic(target),
+        member.session_ms,
+        member.protocols,
     )
 
 
@@ -48,6 +50,8 @@ def restored(state: ConsumerMemberState, session: Timer, revocation: Timer) -> C
         assigned=assigned,
         revoking=revoking,
         owned=assigned if at_rest == STABLE and not revoking else None,
+        session_ms=state.session_ms,
+        protocols=state.protocols,
     )
 
 
@@ -55,7 +59,7 @@ def partitions(assignment: Assignment) -> Partitions:
     return frozenset((topic, number) for topic, numbers in assignment for number in numbers)
 
 
-def _by_topic(given: Partitions) -> Assignment:
+def by_topic(given: Partitions) -> Assignment:
     topics: dict[bytes, list[int]] = {}
     for topic, number in sorted(given):
         topics.setdefault(topic, []).append(number)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from mainstem.broker.groups.classic import ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.group_persistence import GroupPersistence
+from mainstem.broker.groups.migration import downgraded, upgraded
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.timers import Timers
 from mainstem.broker.share.group import ShareGroup
 from mainstem.errors import GroupFull, MainstemError, NotCoordinator
+from mainstem.ledger.consumer_groups import StoredGroup
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 
@@ -23,14 +25,22 @@ class GroupRegistry:
     when another broker coordinated them before, or after a restart."""
 
     def __init__(
-        self, log: Log, timers: Timers, options: GroupOptions, coordinates: Callable[[str], bool]
+        self,
+        log: Log,
+        timers: Timers,
+        options: GroupOptions,
+        coordinates: Callable[[str], bool],
+        new_classic: Callable[[str], ClassicGroup],
     ) -> None:
+        """`new_classic` makes a classic group and adds it here."""
         self._log = log
         self._timers = timers
         self._options = options
         self._coordinates = coordinates
+        self._new_classic = new_classic
         self._groups: dict[str, Group] = {}
         self._keepers: dict[str, GroupPersistence] = {}  # of groups with broker-side assignment
+        self._epoch = log.epoch  # under which the groups here are coordinated
         self._open = False
 
     def __iter__(self) -> Iterator[Group]:
@@ -38,6 +48,8 @@ class GroupRegistry:
 
     def get(self, name: str) -> Group | None:
         """A group that has members, or had some recently. Before `open` there are none."""
+        if self._log.epoch != self._epoch:
+            self._drop_unrecorded()
         keeper = self._keepers.get(name)
         if keeper is not None and keeper.writing is not None:
             return keeper.group
@@ -55,7 +67,15 @@ class GroupRegistry:
 
     def new_consumers(self, name: str) -> GroupPersistence:
         """A group with broker-side assignment: from the ledger, or one without members. Raises GroupFull."""
-        before = self._log.ledger.consumer_groups.get(name)
+        return self._load(name, self._log.ledger.consumer_groups.get(name))
+
+    def upgrade(self, group: ClassicGroup) -> GroupPersistence:
+        """The broker assigns the partitions of a classic group from now on. Raises WrongGroupKind."""
+        members = upgraded(group, self._topics())
+        group.hand_over()
+        return self._load(group.name, members)
+
+    def _load(self, name: str, before: StoredGroup | None) -> GroupPersistence:
         group = ConsumerGroup(
             name,
             self._timers,
@@ -65,7 +85,8 @@ class GroupRegistry:
             before=before,
             expelled=lambda: keeper.begin(),
         )
-        keeper = GroupPersistence(self._log, group, 0 if before is None else before.revision, self._lost)
+        revision = 0 if before is None else before.revision
+        keeper = GroupPersistence(self._log, group, revision, self._lost, self._downgrade)
         self.put(group)
         self._keepers[name] = keeper
         return keeper
@@ -93,6 +114,8 @@ class GroupRegistry:
 
     def take_over(self) -> None:
         """Load every group that this broker coordinates, so that missing members expire; drop the others."""
+        if self._log.epoch != self._epoch:
+            self._drop_unrecorded()
         for name in [name for name in self._groups if not self._coordinates(name)]:
             self.drop(name)
         for name in self._log.ledger.consumer_groups.names():
@@ -100,6 +123,14 @@ class GroupRegistry:
                 self.get(name)
             except GroupFull:
                 return  # the others are loaded on request
+
+    def _drop_unrecorded(self) -> None:
+        """The others expired this broker, and coordinated its groups meanwhile. What it remembers of a group whose
+        members are in memory is out of date: a new generation would wait for members that are no more until their
+        sessions expire."""
+        self._epoch = self._log.epoch
+        for name in [one.name for one in self._groups.values() if not isinstance(one, ConsumerGroup)]:
+            self.drop(name)
 
     async def close(self, error: MainstemError) -> None:
         """Fail all waiting requests. All decisions are in the ledger then."""
@@ -115,6 +146,13 @@ class GroupRegistry:
         if self._keepers.get(name) is keeper:
             self.drop(name)
             self.get(name)
+
+    def _downgrade(self, keeper: GroupPersistence) -> None:
+        """The last member of the next generation left: the other members assign the partitions again."""
+        name = keeper.group.name
+        if self._keepers.get(name) is keeper:
+            members = downgraded(keeper.group, self._topics())
+            self._new_classic(name).adopt(members)
 
     def _topics(self) -> Topics:
         return self._log.ledger.topics

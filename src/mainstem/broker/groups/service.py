@@ -19,27 +19,34 @@ from mainstem.broker.groups.consumer_member import (
     check_consumer_heartbeat,
     check_share_heartbeat,
 )
-from mainstem.broker.groups.group_persistence import GroupPersistence
+from mainstem.broker.groups.consumer_protocol import CONSUMER_PROTOCOL, read_subscription
+from mainstem.broker.groups.group_persistence import GroupPersistence, bump_generation
 from mainstem.broker.groups.member import Join, Joined, Synced
+from mainstem.broker.groups.migration import assignment_for, heartbeat_of
 from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.registry import Group, GroupRegistry
-from mainstem.broker.groups.subscription import subscribed_topics
+from mainstem.broker.groups.subscription import matching
 from mainstem.broker.groups.timers import Timers
 from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.share.group import ShareGroup
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import (
     Closed,
+    GroupFull,
+    GroupLoading,
     GroupNotEmpty,
     GroupNotFound,
     GroupOvertaken,
     GroupSubscribed,
+    IllegalGeneration,
     InconsistentProtocol,
     InvalidGroupName,
     InvalidSessionTimeout,
     MainstemError,
+    MemberIdRequired,
     NotCoordinator,
+    ProtocolChanged,
     StaleMemberEpoch,
     TooLarge,
     UnknownMember,
@@ -66,6 +73,9 @@ T = TypeVar("T")
 _UNKNOWN = "Unknown"  # the state of a group that another broker coordinates
 _LOOKS_MAX = 8  # attempts of one heartbeat, if other brokers change the group in between
 _SWEPT_AT_ONCE = 1_000  # groups checked before other tasks may run
+
+
+SUBSCRIPTION = "subscription"  # the kind of a group that is a subscription of the Pulsar door
 
 
 class ListedGroup(NamedTuple):
@@ -104,7 +114,7 @@ class Groups:
         self._options = options or GroupOptions()
         self._random = random or SystemRandom()
         self._peers = peers  # None: this broker coordinates every group
-        self._known = GroupRegistry(log, self.timers, self._options, self.coordinates)
+        self._known = GroupRegistry(log, self.timers, self._options, self.coordinates, self._new_classic)
         self._occupied_ms: dict[str, int] = {}  # group → when a sweep last found members in it
         self._expiry = self.timers.timer(self._start_expiring)
         self._expiring: asyncio.Task[None] | None = None
@@ -150,8 +160,40 @@ class Groups:
             raise TooLarge(f"the metadata of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
         rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
         rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
-        group = self._classic_to_join(join.group, join.member_id)
-        return await group.join(replace(join, rebalance_ms=rebalance_ms))
+        join = replace(join, rebalance_ms=rebalance_ms)
+        while True:
+            found = self._known.get(join.group)
+            try:
+                if isinstance(found, ConsumerGroup) and not found.empty:
+                    return await self._join_consumers(join)
+                return await self._classic_to_join(join.group, join.member_id).join(join)
+            except ProtocolChanged as changed:
+                self._check_open(join.group)
+                join = replace(join, member_id=changed.member)
+
+    async def _join_consumers(self, join: Join) -> Joined:
+        """A classic member joins a group whose partitions the broker assigns. It is never the leader."""
+        beat = heartbeat_of(join, self._topics())
+        if not join.member_id:
+            beat = replace(beat, member_id=self._new_id(join.instance_id or join.client_id or "member"))
+
+        def decide(group: ConsumerGroup) -> ConsumerHeartbeatResult:
+            group.check_join(join)
+            if join.id_required and not join.member_id and join.instance_id is None:
+                raise MemberIdRequired(beat.member_id)
+            result = group.heartbeat(beat)
+            group.await_sync(beat.member_id)
+            return result
+
+        joined = await self._decide_and_save(join.group, partial(self._mixed, join), decide)
+        return Joined(joined.epoch, CONSUMER_PROTOCOL, join.protocols[0][0], "", joined.member_id)
+
+    async def _mixed(self, join: Join) -> GroupPersistence:
+        """The group of a classic member, whose partitions the broker assigns. Raises ProtocolChanged."""
+        group = self._known.get(join.group)
+        if not isinstance(group, ConsumerGroup) or group.empty:
+            raise ProtocolChanged(join.group, join.member_id)
+        return self._known.keeper(join.group)
 
     async def sync(
         self,
@@ -167,6 +209,18 @@ class Groups:
         """A member's assignment, once the leader has sent all of them."""
         if any(len(part) > GROUP_MEMBER_BYTES_MAX for part in assignments.values()):
             raise TooLarge(f"the assignment of a member has at most {GROUP_MEMBER_BYTES_MAX} bytes")
+        self._check_open(group)
+        found = self._known.get(group)
+        if isinstance(found, ConsumerGroup):
+            member = found.sync(member_id, generation, instance_id)
+            if protocol_type not in (None, CONSUMER_PROTOCOL) or not (
+                protocol is None or any(name == protocol for name, _ in member.protocols)
+            ):
+                raise InconsistentProtocol(
+                    f"member {member_id!r} did not join with {protocol_type} {protocol}"
+                )
+            assignment = assignment_for(group, member, self._topics())
+            return Synced(CONSUMER_PROTOCOL, protocol or member.protocols[0][0], assignment)
         return await self._classic(group, member_id).sync(
             member_id,
             generation,
@@ -178,10 +232,33 @@ class Groups:
 
     def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
         """Raises RebalanceInProgress if the member must join again."""
-        self._classic(group, member_id).heartbeat(member_id, generation, instance_id)
+        self._check_open(group)
+        found = self._known.get(group)
+        if isinstance(found, ConsumerGroup):
+            found.classic_heartbeat(member_id, generation, instance_id)
+        else:
+            self._classic(group, member_id).heartbeat(member_id, generation, instance_id)
 
-    def leave(self, group: str, member_id: str, instance_id: str | None = None) -> None:
-        self._classic(group, member_id).leave(member_id, instance_id)
+    async def leave(self, group: str, member_id: str, instance_id: str | None = None) -> None:
+        """A member of the classic protocol leaves; or an administrator removes a static member of either protocol,
+        without its member id. Raises UnknownMember, FencedInstance."""
+        self._check_open(group)
+        if not isinstance(self._known.get(group), ConsumerGroup):
+            self._classic(group, member_id).leave(member_id, instance_id)
+            return
+
+        async def consumers() -> GroupPersistence:
+            if not isinstance(self._known.get(group), ConsumerGroup):
+                raise UnknownMember(group, member_id)
+            return self._known.keeper(group)
+
+        def decide(found: ConsumerGroup) -> None:
+            if instance_id is not None and not member_id:
+                found.remove(instance_id)
+            else:
+                found.classic_leave(member_id, instance_id)
+
+        await self._decide_and_save(group, consumers, decide)
 
     # Groups with broker-side assignment
 
@@ -194,20 +271,6 @@ class Groups:
         return await self._decide_and_save(
             beat.group, partial(self._consumers, beat), lambda group: group.heartbeat(beat)
         )
-
-    async def remove(self, group: str, instance_id: str) -> None:
-        """Remove a static member of a group of either protocol. Raises UnknownMember."""
-        self._check_open(group)
-
-        async def consumers() -> GroupPersistence:
-            if not isinstance(self._known.get(group), ConsumerGroup):
-                raise UnknownMember(group, "")
-            return self._known.keeper(group)
-
-        if isinstance(self._known.get(group), ConsumerGroup):
-            await self._decide_and_save(group, consumers, lambda found: found.remove(instance_id))
-        else:
-            self.leave(group, "", instance_id)
 
     async def _decide_and_save(
         self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[ConsumerGroup], T]
@@ -234,11 +297,28 @@ class Groups:
             group = self._known.get(beat.group)
             if group is None or group.empty:
                 raise UnknownMember(beat.group, beat.member_id)
+        if group is None and self._log.ledger.group_generations.get(beat.group) is not None:
+            group = self._new_classic(beat.group)
+        if isinstance(group, ClassicGroup) and group.expects_members:
+            raise GroupLoading(beat.group)  # they have a few seconds to join again
         if group is None or (group.empty and not isinstance(group, ConsumerGroup)):
             return self._known.new_consumers(beat.group)
+        if isinstance(group, ClassicGroup):
+            return self._upgrade(group, beat)
         if not isinstance(group, ConsumerGroup):
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
         return self._known.keeper(beat.group)
+
+    def _upgrade(self, group: ClassicGroup, beat: ConsumerHeartbeat) -> GroupPersistence:
+        """The broker assigns the partitions of a classic group from now on, because a member of the next generation
+        joins. Raises WrongGroupKind, UnknownMember, GroupFull, InvalidRegex; nothing has changed then."""
+        if beat.epoch != 0:
+            raise UnknownMember(beat.group, beat.member_id)
+        if beat.pattern:
+            matching(beat.pattern, ("",))
+        if len(group.members) >= self._options.members_max:
+            raise GroupFull(f"group {group.name!r} has {self._options.members_max} members, the maximum")
+        return self._known.upgrade(group)
 
     def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Join, stay in or leave a share group."""
@@ -271,7 +351,7 @@ class Groups:
         )
         try:
             check()
-        except (UnknownMember, StaleMemberEpoch):
+        except (UnknownMember, StaleMemberEpoch, IllegalGeneration):
             await self._log.barrier()  # another broker may have admitted it just now
             check()
 
@@ -297,7 +377,13 @@ class Groups:
         """Commit offsets of a group. Returns one error or None per offset."""
         await self.check_commit(group, member_id, generation, instance_id)
         if isinstance(self._known.get(group), ConsumerGroup):
-            return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
+            try:
+                return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
+            except StaleMemberEpoch:
+                await self.check_commit(
+                    group, member_id, generation, instance_id
+                )  # the error of its protocol
+                raise
         return await self.offsets.commit(group, offsets)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
@@ -501,12 +587,8 @@ class Groups:
 
     def _bumped(self, name: str, generation: int, members: tuple[str, ...]) -> None:
         """Record the members of a group in the ledger, without waiting: members' commits are ordered after it."""
-        if len(members) > limits.GROUP_GENERATION_MEMBERS_MAX or any(
-            len(member) > limits.GROUP_GENERATION_CHARS_MAX for member in members
-        ):
-            members = ()
         told = asyncio.get_running_loop().create_task(
-            self._tell(BumpGeneration(name, generation, members)), name="mainstem-generation"
+            self._tell(bump_generation(name, generation, members)), name="mainstem-generation"
         )
         self._telling.add(told)
         told.add_done_callback(self._telling.discard)
@@ -541,8 +623,8 @@ class Groups:
             names.add(split(topic)[1])  # what members call a topic of their namespace
         for member in group.members.values():
             for _, metadata in member.protocols:
-                told = subscribed_topics(metadata)
-                if told is None or not names.isdisjoint(told):
+                told = read_subscription(metadata)
+                if told is None or not names.isdisjoint(told.topics):
                     raise GroupSubscribed(name, topic)
 
     def _start_expiring(self) -> None:
@@ -559,7 +641,7 @@ class Groups:
 
 def subscription_group(name: str, consumers: int) -> ListedGroup:
     """A subscription of the Pulsar door, as lists of groups show it."""
-    return ListedGroup(name, "pulsar", STABLE if consumers else EMPTY, "subscription")
+    return ListedGroup(name, "pulsar", STABLE if consumers else EMPTY, SUBSCRIPTION)
 
 
 def _check_not_own(group: str) -> None:

@@ -1,8 +1,7 @@
-"""Which topics a member reads: by name, by pattern, or from its protocol metadata."""
+"""Which topics a pattern matches."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
 from mainstem.errors import InvalidRegex
@@ -25,29 +24,3 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     except pa.ArrowInvalid as error:
         raise InvalidRegex(f"{pattern!r} is not a valid regular expression: {error}") from None
     return frozenset(column.filter(matched).to_pylist())
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in the metadata that consumers send each other; None if it is something else.
-
-    | field | size | meaning |
-    |---|---|---|
-    | version | 2 | ignored: all versions begin with the fields below |
-    | topics | 4 | how many |
-    | name | 2 + n | length and UTF-8, one per topic |
-    | … | | user data and more, ignored |
-    """
-    try:
-        _, count = struct.unpack_from(">hi", metadata)
-        at = 6
-        names = []
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", metadata, at)
-            name = metadata[at + 2 : at + 2 + length]
-            if length < 0 or len(name) != length:
-                return None
-            names.append(name.decode())
-            at += 2 + length
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return frozenset(names)

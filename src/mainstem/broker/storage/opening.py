@@ -25,6 +25,7 @@ from mainstem.log.objects.tiering import (
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
+from mainstem.ports.commitlog.shared.host.log import HostCommitLog, HostOptions
 from mainstem.ports.commitlog.shared.open import SharedPlace, open_shared
 from mainstem.ports.files import Lock, OsFiles, make_directories
 from mainstem.ports.host import boot_id
@@ -74,6 +75,8 @@ _log = events.named("opening")
 
 async def open_log(options: BrokerOptions, clock: Clock, random: Random) -> tuple[Log, Lock | None]:
     """Open the log, or join a shared one. Also returns the lock of the directory of a broker that shares its log."""
+    if options.workers:
+        return await _join_workers(options, clock, random), None
     if options.place is None and options.hot is not None:
         return await _open_tiered(options, options.hot, clock, random), None
     if options.place is None:
@@ -142,8 +145,7 @@ async def _opened(port: LocalCommitLog, options: BrokerOptions, clock: Clock, st
 async def _join(
     options: BrokerOptions, place: SharedPlace, clock: Clock, random: Random
 ) -> tuple[Log, Lock | None]:
-    if options.default_config.durability == "ephemeral":
-        raise InvalidConfig("a shared log does not support ephemeral topics: change the default durability")
+    _check_durability(options)
     files = OsFiles()
     make_directories(files, options.data_dir)
     lock = files.lock(options.data_dir / _LOCK)
@@ -177,6 +179,61 @@ async def _join(
         raise
     replace(memory, broker=log.broker, log=place.name).save(options.data_dir)
     return log, lock
+
+
+async def _join_workers(options: BrokerOptions, clock: Clock, random: Random) -> Log:
+    """A log in a directory that several processes of this machine share."""
+    if options.place is not None or options.hot is not None:
+        raise InvalidConfig(
+            "workers share a log in the data directory: leave out --store, --etcd and --objects"
+        )
+    _check_durability(options)
+    port = await HostCommitLog.open(options.data_dir, HostOptions(segment_bytes=options.segment_bytes))
+    store = open_store(options.objects_url)
+    try:
+        log = await Log.open(
+            port,
+            clock,
+            replace(
+                _log_options(options),
+                boot_id=f"{boot_id()}/{random.token(_TOKEN_BYTES).hex()}",
+                shared=True,
+                on_host=True,
+            ),
+            objects=store,
+            save_at=ChildCheckpointer(options.data_dir).save_at,
+        )
+    except BaseException:
+        await port.close()
+        raise
+    try:
+        await _check_for_workers(log, port, options, store)
+    except BaseException:
+        await log.close()
+        raise
+    return log
+
+
+async def _check_for_workers(
+    log: Log, port: HostCommitLog, options: BrokerOptions, store: ObjectStore
+) -> None:
+    """Raises InvalidConfig if the directory holds what only a single process can serve."""
+    if len(absent_tiers(port, log.ledger)) or await absent_repacked(store, log.ledger):
+        raise InvalidConfig(
+            f"older files of the log in {options.data_dir} are in an object store: "
+            "serve it with one worker and --objects"
+        )
+    for topic in log.ledger.topics:
+        if topic.config.durability == "ephemeral":
+            raise InvalidConfig(
+                f"the records of topic {topic.name!r} are in the memory of one process, because it is ephemeral: "
+                "serve it with one worker, or delete it"
+            )
+
+
+def _check_durability(options: BrokerOptions) -> None:
+    if options.default_config.durability == "ephemeral":
+        raise InvalidConfig("a shared log does not support ephemeral topics: change the default durability")
 
 
 def _log_options(options: BrokerOptions) -> LogOptions:

@@ -10,6 +10,7 @@ from mainstem.ledger.subscriptions import (
     AckedRecords,
     AckRecords,
     Range,
+    merged,
 )
 from mainstem.log.log import Log
 
@@ -74,14 +75,3 @@ class Acks:
                         waiter.exception()  # a client that asked for no receipt never looks at it
         finally:
             self._task = None
-
-
-def merged(ranges: list[Range]) -> list[Range]:
-    """The same offsets as disjoint ranges in order."""
-    found: list[Range] = []
-    for first, end in sorted(ranges):
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((first, end))
-    return found

@@ -82,6 +82,7 @@ class SubscriptionService:
                 stored = await self._create(stream, name, start, properties)
             acked = stored.acked
         else:
+            stored = None
             acked = volatile = AckedRecords(start)
         found = self._running.get((stream, name))
         if found is not None:  # another consumer was faster
@@ -95,7 +96,7 @@ class SubscriptionService:
             acks,
             reader,
             self._clock.now_ms,
-            durable=durable,
+            stored,
             ended=partial(self._ended, stream),
         )
         self._running[stream, name] = opened

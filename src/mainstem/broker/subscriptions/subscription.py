@@ -24,7 +24,7 @@ from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryRead
 from mainstem.broker.subscriptions.hashing import HASH_SLOTS, slot_of
 from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionBusy
 from mainstem.ledger.digest import mix
-from mainstem.ledger.subscriptions import AckedRecords, Range
+from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
 ENTRIES_PER_TURN = 256  # delivered before other work of the loop gets its turn
 HELD_ENTRIES_MAX = 2_000  # read, and waiting for a consumer of their slot
@@ -83,13 +83,15 @@ class Subscription:
         acks: Acks,
         reader: MessageEntryReader,
         now_ms: Callable[[], int],
+        stored: StoredSubscription | None,
         *,
-        durable: bool,
         ended: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`stored`: None if it is not durable."""
         self.name = name
         self.stream = stream
-        self.durable = durable
+        self.durable = stored is not None
+        self._stored = stored
         self.type = SubscriptionType.EXCLUSIVE
         self.acked = acked
         self.reader = reader
@@ -113,6 +115,8 @@ class Subscription:
         self._held_bytes = 0
         self._delayed: list[tuple[int, int, int]] = []  # (due ms, base, slot), a heap
         self._delayed_bases: set[int] = set()
+        # What open transactions hold: producer → base → (slot, first offset that it holds).
+        self._in_transactions: dict[int, dict[int, tuple[int, int]]] = {}
         self._slot_holders: dict[int, tuple[SubscriptionConsumer, int]] = {}  # entries in flight by slot
         self._owners: dict[int, SubscriptionConsumer] = {}  # by slot, as long as the consumers stay
         self._turn = 0
@@ -209,6 +213,7 @@ class Subscription:
         self._delayed.clear()
         self._delayed_bases.clear()
         self._slot_holders.clear()
+        self._in_transactions.clear()
         self._rewinds = True
 
     # What clients say
@@ -254,6 +259,48 @@ class Subscription:
             self._settle(pending_at, ranges)
         self._wake.set()
         return self._acks.add(mark, ranges or [])
+
+    def hold(self, producer: int, mark: int, entries: list[tuple[int, list[Range]]]) -> None:
+        """An open transaction acknowledges what is below `mark`, and ranges of entries; the ledger has it."""
+        held = [(one.base, [(one.base, mark)]) for one in self._pending.values() if one.base < mark]
+        for base, ranges in held + entries:
+            pending = self._pending.get(base)
+            if pending is not None and ranges:
+                self._in_transactions.setdefault(producer, {})[base] = pending.slot, ranges[0][0]
+                self._settle(pending, ranges)
+        self._wake.set()
+
+    def _left(self, first: int, end: int) -> list[Range]:
+        """What may be delivered of an entry."""
+        if self._stored is None or not self._stored.held:
+            return self.acked.unacked(first, end)
+        return self._stored.left(first, end)
+
+    def _note_held(self, entry: MessageEntry) -> None:
+        """Remember which transactions hold a part of an entry, to deliver it if they abort."""
+        if self._stored is None or not self._stored.held:
+            return
+        for producer in self._stored.held:
+            first = self._stored.first_held(producer, entry.base, entry.end)
+            if first is not None:
+                self._in_transactions.setdefault(producer, {})[entry.base] = self._slot(entry), first
+
+    def _release_ended(self) -> None:
+        """Deliver again what aborted transactions held."""
+        held = {} if self._stored is None else self._stored.held
+        for producer in [one for one in self._in_transactions if one not in held]:
+            for base, (slot, offset) in self._in_transactions.pop(producer).items():
+                if offset in self.acked:
+                    continue  # it was committed
+                if self.type in _IN_ORDER:
+                    self._forget_progress()
+                    return
+                pending = self._pending.get(base)
+                if pending is not None:
+                    self._return(pending)
+                else:
+                    self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
+                    self._later(base, slot, None)
 
     def skip_to(self, mark: int) -> asyncio.Future[None]:
         """Acknowledge everything below an offset, also what consumers hold."""
@@ -348,6 +395,10 @@ class Subscription:
                     await self._acks.settled()
                     self._rewinds = False
                     self._read_at = self.acked.mark
+                if self._in_transactions:
+                    self._release_ended()
+                    if self._rewinds:
+                        continue
                 in_order = self.type in _IN_ORDER
                 busy = await (self._deliver_in_order() if in_order else self._deliver_shared())
                 if busy:
@@ -381,8 +432,9 @@ class Subscription:
         while True:
             while self._read:
                 entry = self._read.popleft()
-                if self.acked.unacked(entry.base, entry.end):
+                if self._left(entry.base, entry.end):
                     return entry
+                self._note_held(entry)
             at = self._read_at
             entries, reached = await self.reader.read(at)
             if self._rewinds:
@@ -479,8 +531,10 @@ class Subscription:
                 blocked.add(slot)
                 continue
             self._forget_replay(base)
-            if entry is None or not self.acked.unacked(entry.base, entry.end):
+            if entry is None or not self._left(entry.base, entry.end):
                 self._redeliveries.pop(base, None)
+                if entry is not None:
+                    self._note_held(entry)
             elif consumer is not None:
                 self._deliver(consumer, entry, slot)
         return False
@@ -539,7 +593,8 @@ class Subscription:
 
     def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
         base = entry.base
-        left = self.acked.unacked(base, entry.end)
+        left = self._left(base, entry.end)
+        self._note_held(entry)
         partial = entry.present < entry.count or left != [(base, entry.end)]
         pending = self._pending[base] = _Pending(entry, consumer, slot, left)
         unacked = pending.unacked

@@ -19,7 +19,6 @@ from mainstem.values import INT64_MAX, one_of, whole
 Kind = Literal["boolean", "string", "int", "long", "double", "list"]
 
 _INT32_MAX = 2**31 - 1
-_HOUR_MS = 3_600_000
 _DEFAULTS = TopicConfig()
 
 
@@ -92,7 +91,6 @@ _SEGMENTS = "all topics share the files of the log, and the server sets their si
 _SYNCS = "mainstem.durability decides when a record is synced."
 _REPLICAS = "the store replicates the data, not the brokers."
 _TIERS = "data of every age is in one store."
-_TIMES = "records are never rejected for their timestamp."
 
 _KAFKA: tuple[TopicSetting, ...] = (
     _effective(
@@ -135,6 +133,22 @@ _KAFKA: tuple[TopicSetting, ...] = (
         whole(0, limits.BATCH_BYTES_MAX),
         "Maximum size of a record batch, as stored.",
         "message.max.bytes",
+    ),
+    _effective(
+        "message.timestamp.after.max.ms",
+        "long",
+        "timestamp_after_max_ms",
+        whole(0),
+        "How far the newest timestamp of a batch may be ahead of the clock of the broker. LogAppendTime ignores it.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    _effective(
+        "message.timestamp.before.max.ms",
+        "long",
+        "timestamp_before_max_ms",
+        whole(0),
+        "How far the first timestamp of a batch may be behind the clock of the broker. LogAppendTime ignores it.",
+        "log.message.timestamp.before.max.ms",
     ),
     _effective(
         "message.timestamp.type",
@@ -242,27 +256,11 @@ _KAFKA_INERT: tuple[TopicSetting, ...] = (
         "log.message.downconversion.enable",
     ),
     _inert(
-        "message.timestamp.after.max.ms",
-        "long",
-        str(_HOUR_MS),
-        whole(0),
-        _TIMES,
-        "log.message.timestamp.after.max.ms",
-    ),
-    _inert(
-        "message.timestamp.before.max.ms",
-        "long",
-        str(INT64_MAX),
-        whole(0),
-        _TIMES,
-        "log.message.timestamp.before.max.ms",
-    ),
-    _inert(
         "message.timestamp.difference.max.ms",
         "long",
         str(INT64_MAX),
         whole(0),
-        _TIMES,
+        "use message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
         "log.message.timestamp.difference.max.ms",
     ),
     _inert("min.insync.replicas", "int", "1", whole(1, _INT32_MAX), _REPLICAS, "min.insync.replicas"),
@@ -356,6 +354,13 @@ _OWN: tuple[TopicSetting, ...] = (
         "keep_backlog",
         _boolean,
         "Retention keeps records that a subscription has not acknowledged.",
+    ),
+    _effective(
+        "mainstem.pulsar.deduplication",
+        "boolean",
+        "deduplication",
+        _boolean,
+        "Store a message once that a Pulsar producer sends again: by the name of the producer and its sequence ids.",
     ),
     _effective(
         "mainstem.subscription.ttl.ms",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.errors import ProducerUnknown, TransactionNotFound
+from mainstem.errors import InvalidTransaction, ProducerUnknown, TransactionNotFound
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
+from mainstem.ledger.subscriptions import Range
 from mainstem.ledger.transactions import (
+    AckInTransaction,
     AddGroupToTransaction,
     AddStreamsToTransaction,
+    BeginTransaction,
     EndTransaction,
     ExpireTransactions,
     ForgetTransactionalIds,
     InitProducer,
     ProducerInitialised,
     Transaction,
+    TransactionBegun,
     TransactionEnded,
     TransactionOffsets,
     TransactionPhase,
@@ -29,9 +33,18 @@ from mainstem.records.header import SliceFacts
 
 PRODUCER_IDLE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_IDLE_MS = 7 * 24 * 3600 * 1000  # an id unused for this long is deleted
+TRANSACTION_WRITES_KEPT = 1_000  # beyond these, those of ended transactions are dropped
 TRANSACTIONS_CHECK_EVERY_S = 1.0  # interval of checks for timed-out transactions
 
-__all__ = ["ProducerInfo", "ProducerStamp", "TransactionInfo", "TransactionPhase", "TransactionService"]
+__all__ = [
+    "OwnedTransaction",
+    "ProducerInfo",
+    "ProducerStamp",
+    "TransactionInfo",
+    "TransactionPhase",
+    "TransactionService",
+    "TransactionWrites",
+]
 
 _log = logging.getLogger("mainstem.transactions")
 
@@ -70,12 +83,45 @@ class ProducerStamp:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class OwnedTransaction:
+    """An open transaction with an id that is used once."""
+
+    stamp: ProducerStamp
+    owner: str  # the principal that began it
+
+
+class TransactionWrites:
+    """The sequence numbers of the batches that an open transaction writes."""
+
+    def __init__(self, stamp: ProducerStamp, next_sequence: Callable[[int, int], int]) -> None:
+        self.id = stamp.id
+        self._stamp = stamp
+        self._next_sequence = next_sequence
+        self._next: dict[int, int] = {}  # by stream
+        self.failed: set[int] = set()  # streams that take no more batches of the transaction
+
+    def next_batch(self, stream: int) -> tuple[int, int, int]:
+        """Producer, epoch and sequence number of the next batch. Raises InvalidTransaction."""
+        if stream in self.failed:
+            raise InvalidTransaction("an earlier message of the transaction was not stored: abort it")
+        number = self._next.get(stream)
+        if number is None:
+            number = self._next[stream] = self._next_sequence(self._stamp.producer, stream)
+        return self._stamp.producer, self._stamp.epoch, number
+
+    def wrote(self, stream: int, count: int) -> None:
+        """A batch of `count` records is on its way."""
+        self._next[stream] += count
+
+
 class TransactionService:
     """The calls of transactional producers. Proposes commands to the ledger, and enforces timeouts."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
+        self._writes: dict[int, TransactionWrites] = {}  # by producer
         self.rounds = PeriodicTask("transactions", TRANSACTIONS_CHECK_EVERY_S, self.enforce)
 
     # Producers
@@ -94,6 +140,39 @@ class TransactionService:
         InvalidTransactionTimeout, LimitReached."""
         started: ProducerInitialised = await self._log.propose(InitProducer(id, timeout_ms, producer, epoch))
         return started.producer, started.epoch
+
+    async def begin(self, id: str, timeout_ms: int, owner: str) -> int:
+        """Begin a transaction with an id that is used once. Returns its producer id, whose epoch is 0.
+
+        Raises InvalidTransactionTimeout, LimitReached."""
+        begun: TransactionBegun = await self._log.propose(BeginTransaction(id, timeout_ms, owner))
+        return begun.producer
+
+    def of_producer(self, producer: int) -> OwnedTransaction | None:
+        """The open transaction of a producer id that `begin` returned."""
+        one = self._log.ledger.transactions.of_producer(producer)
+        if one is None or one.owner is None:
+            return None
+        return OwnedTransaction(ProducerStamp(one.id, producer, one.epoch), one.owner)
+
+    def writes(self, transaction: OwnedTransaction) -> TransactionWrites:
+        """Numbers the batches that clients of this broker write in a transaction."""
+        producer = transaction.stamp.producer
+        found = self._writes.get(producer)
+        if found is None:
+            if len(self._writes) >= TRANSACTION_WRITES_KEPT:
+                of_producer = self._log.ledger.transactions.of_producer
+                self._writes = {key: one for key, one in self._writes.items() if of_producer(key) is not None}
+            found = self._writes[producer] = TransactionWrites(
+                transaction.stamp, self._log.ledger.producers.next_sequence
+            )
+        return found
+
+    def write_failed(self, producer: int, stream: int) -> None:
+        """A batch of a transaction was refused, which leaves a gap in its numbers."""
+        found = self._writes.get(producer)
+        if found is not None:
+            found.failed.add(stream)
 
     # One transaction. All of these raise ProducerUnknown, ProducerFenced
 
@@ -123,6 +202,16 @@ class TransactionService:
             TransactionOffsets(
                 stamp.id, stamp.producer, stamp.epoch, group, tuple(offsets), tuple(leader_epochs), joins
             )
+        )
+
+    async def acknowledge(
+        self, stamp: ProducerStamp, stream: int, subscription: str, mark: int, ranges: Sequence[Range]
+    ) -> None:
+        """Acknowledge what is left below `mark`, and the ranges, when the transaction commits.
+
+        Raises SubscriptionNotFound, InvalidInput, TransactionConflict, LimitReached."""
+        await self._log.propose(
+            AckInTransaction(stamp.id, stamp.producer, stamp.epoch, stream, subscription, mark, tuple(ranges))
         )
 
     def joining(self, id: str, facts: SliceFacts) -> SliceFacts:

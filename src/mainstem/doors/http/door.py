@@ -17,15 +17,19 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import view_of
 from mainstem.doors.budget import Budget
+from mainstem.doors.http.routes.history import sample_forever
 from mainstem.doors.http.routes.rendering import warm_up
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
 from mainstem.doors.http.transport.origins import OriginPolicy
-from mainstem.errors import CannotListen, InvalidConfig
+from mainstem.doors.tls import accepting
+from mainstem.errors import CannotListen
 
 WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
+
+HTTP_PROTOCOLS = ("h2", "http/1.1")  # over TLS, the preferred one first
 
 _BACKLOG = 2048
 _SWEEP_S = 1.0
@@ -60,8 +64,9 @@ class HttpDoor:
         self._tls = tls
         self._state = ServerState()
         self._server: asyncio.Server | None = None
-        self._inside: asyncio.Server | None = None
+        self._others: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log client errors
 
@@ -97,22 +102,29 @@ class HttpDoor:
         loop = asyncio.get_running_loop()
         self._protocol = partial(self._connected, config, app)
         self._server = await loop.create_server(
-            self._protocol,
+            accepting(self._protocol, self._tls, self.context.budget),
             address.host,
             address.port,
             backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
+            reuse_port=address.reuse_port,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
+        self._sampling = loop.create_task(sample_forever(self.context), name="mainstem-http-history")
         host, port, *_ = self._server.sockets[0].getsockname()
         return Address(host, port)
 
     async def listen_inside(self) -> Address:
         """Listen without TLS on a loopback port, for this server's own processes. They need credentials, too."""
+        return await self._listen_also("127.0.0.1", None)
+
+    async def listen_apart(self, host: str) -> Address:
+        """Listen also on a free port that no other worker has, for clients that need this one. Raises OSError."""
+        return await self._listen_also(host, self._tls)
+
+    async def _listen_also(self, host: str, tls: ssl.SSLContext | None) -> Address:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._protocol, "127.0.0.1", 0)
-        self._inside = server
+        server = await loop.create_server(accepting(self._protocol, tls, self.context.budget), host, 0)
+        self._others.append(server)
         host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
 
@@ -131,8 +143,8 @@ class HttpDoor:
         if self._server is None:
             return 0
         self._server.close()
-        if self._inside is not None:
-            self._inside.close()
+        for server in self._others:
+            server.close()
         self.context.stopping.set()
         self.context.broker.diffs.stop_waiting()
         self.context.broker.decoding.stop_waiting()
@@ -151,8 +163,9 @@ class HttpDoor:
         ]
         for held in open_still:
             held.transport.abort()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for task in (self._sweeping, self._sampling):
+            if task is not None:
+                task.cancel()
         if self._warming is not None:
             await asyncio.wait((self._warming,))  # if it failed, a request that needs the kernels reported it
         return len(left)
@@ -166,22 +179,3 @@ class HttpDoor:
             for connection in list(self._state.connections):
                 if isinstance(connection, HttpConnection | Http2Connection):
                     connection.check(now)
-
-
-def tls_context(cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext | None:
-    """TLS as configured by the flags; with a CA, clients must present a certificate. Raises InvalidConfig."""
-    if cert is None:
-        if key is not None or ca is not None:
-            raise InvalidConfig("--tls-key and --tls-ca need --tls-cert beside them")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    try:
-        context.load_cert_chain(cert, key)
-        if ca is not None:
-            context.load_verify_locations(ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as wrong:
-        raise InvalidConfig(f"the TLS files cannot be used: {wrong}") from None
-    return context

@@ -9,7 +9,6 @@ import ipaddress
 import socket
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from mainstem import events, limits
 from mainstem.address import Address, listener_name
@@ -27,8 +26,7 @@ from mainstem.doors.kafka.transport.dispatch import Dispatch
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.peers import Peer, Peers
 from mainstem.doors.kafka.transport.registry import apis
-
-KAFKA_TLS_SHUTDOWN_S = 2.0  # for a client's close_notify
+from mainstem.doors.tls import accepting
 
 _log = events.named("kafka")
 _BACKLOG = 1024
@@ -72,12 +70,11 @@ class KafkaDoor:
         if not self._servers:
             self._connections = KafkaConnections(self._bounds, self.metrics, self._budget)
         server = await loop.create_server(
-            partial(self._connection, address),
+            accepting(partial(self._connection, address), self._security.tls, self._connections.budget),
             address.host,
             address.port,
             backlog=_BACKLOG,
             start_serving=False,
-            **self._tls_options(),
         )
         host, port, *_ = server.sockets[0].getsockname()
         bound = Address(host, port)
@@ -155,15 +152,6 @@ class KafkaDoor:
         """A connection to a listener, the first one unless given."""
         dispatch = self._dispatches[listener or next(iter(self._dispatches))]
         return KafkaConnection(dispatch, self._connections, self._guard)
-
-    def _tls_options(self) -> dict[str, Any]:
-        if self._security.tls is None:
-            return {}
-        return {
-            "ssl": self._security.tls,
-            "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
-            "ssl_shutdown_timeout": KAFKA_TLS_SHUTDOWN_S,
-        }
 
 
 def _reachable(bound: Address) -> Address:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from mainstem.broker.access.audit import Outcome
+from mainstem.broker.access.certificates import by_certificate
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.broker import Broker
@@ -13,8 +16,17 @@ from mainstem.errors import Forbidden, Unauthorized
 
 
 class PulsarCaller:
-    def __init__(self, broker: Broker, host: str, *, insecure: bool, view: NamespaceView | None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        host: str,
+        *,
+        insecure: bool,
+        view: NamespaceView | None,
+        certificate: Mapping[str, Any] | None = None,
+    ) -> None:
         self._broker = broker
+        self._certificate = certificate  # that the client proved to have
         self._insecure = insecure
         self._listener_view = view
         self.view = view  # of the namespace that the listener or the principal is bound to
@@ -23,10 +35,14 @@ class PulsarCaller:
         self.expires_ms: int | None = None  # when the client has to authenticate again
 
     async def authenticate(self, method: str, data: bytes) -> None:
-        """By a token (an API key or an OAuth token), or a user and its password. Raises Unauthorized."""
+        """By a token (an API key or an OAuth token), a user and its password, or a certificate.
+
+        Raises Unauthorized."""
         authentication = self._broker.authentication
         found: Principal | None = None
         self.expires_ms = None
+        if method == "tls":
+            found = by_certificate(self._certificate)
         with suppress(UnicodeDecodeError):
             secret = data.decode().strip()
             if method == "token" and secret:
@@ -41,8 +57,14 @@ class PulsarCaller:
                 user, _, password = secret.partition(":")
                 found = await authentication.by_password(user, password)
         if found is None:
-            if self._broker.access.restricted and not self._insecure:
-                raise Unauthorized("the client has to authenticate with a token that this server knows")
+            wrong = bool(data) and method in (
+                "token",
+                "basic",
+            )  # not the same as a client without credentials
+            if self._broker.access.restricted and (wrong or not self._insecure):
+                raise Unauthorized(
+                    "the client has to authenticate with a token, a password or a certificate that this server knows"
+                )
             self.principal = UNRESTRICTED if self._broker.access.restricted else ANONYMOUS
             return
         if found.namespace:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.schemas.topic_schemas import TopicSchema
 from mainstem.broker.streams import stream_of
 from mainstem.broker.subscriptions.service import SubscriptionType
 from mainstem.broker.topics.service import Topic
+from mainstem.doors.pulsar import transactions
 from mainstem.doors.pulsar.consumers import PulsarConsumer
 from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
 from mainstem.doors.pulsar.producers import SHARED, PulsarProducer
@@ -20,7 +20,12 @@ from mainstem.doors.pulsar.topic_names import (
     ledger_of,
     namespace_of,
     position_of,
-    topic_url,
+)
+from mainstem.doors.pulsar.topic_names import topic_urls as topic_urls
+from mainstem.doors.pulsar.topic_watchers import (
+    hash_of_names,
+    watch_topic_list,
+    watch_topic_list_close,
 )
 from mainstem.doors.pulsar.wire import simple_frame
 from mainstem.errors import TopicNotFound, TopicTerminated
@@ -44,10 +49,13 @@ _MS_MAX = 1 << 52
 
 async def partitioned_metadata(connection: PulsarConnection, request: Any) -> None:
     lookup, caller = connection.context.lookup, connection.caller
-    name, _ = lookup.find(request.topic, caller)
-    caller.check(Operation.DESCRIBE, name.name)
-    create = request.metadata_auto_creation_enabled
-    partitions = await lookup.partitions(request.topic, caller, create=create)
+    if transactions.is_coordinator(request.topic):
+        partitions = 1
+    else:
+        name, _ = lookup.find(request.topic, caller)
+        caller.check(Operation.DESCRIBE, name.name)
+        create = request.metadata_auto_creation_enabled
+        partitions = await lookup.partitions(request.topic, caller, create=create)
     connection.write(
         simple_frame(
             "partitioned_metadata_response",
@@ -61,7 +69,8 @@ async def partitioned_metadata(connection: PulsarConnection, request: Any) -> No
 async def lookup_topic(connection: PulsarConnection, request: Any) -> None:
     lookup, caller = connection.context.lookup, connection.caller
     name, _ = lookup.find(request.topic, caller)
-    caller.check(Operation.DESCRIBE, name.name)
+    if not transactions.is_coordinator(request.topic):
+        caller.check(Operation.DESCRIBE, name.name)
     if request.advertised_listener_name:
         raise PulsarRefusal(
             ServerError.NOT_ALLOWED, f"the broker has no listener named {request.advertised_listener_name!r}"
@@ -103,17 +112,6 @@ async def get_topics_of_namespace(connection: PulsarConnection, request: Any) ->
     )
 
 
-def topic_urls(topic: Topic) -> list[str]:
-    """The names of a topic's partitions, or of the topic if it has one."""
-    if len(topic.streams) == 1:
-        return [topic_url(topic)]
-    return [topic_url(topic, partition) for partition in range(len(topic.streams))]
-
-
-def hash_of_names(names: Iterable[str]) -> str:
-    return f"{crc32(','.join(names).encode()):08x}"
-
-
 # PulsarProducers
 
 
@@ -150,6 +148,18 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
     context.producers.add(created, request.producer_access_mode or SHARED, epoch)
     connection.producers[created.id] = created
     context.metrics.producers += 1
+    await admit_producer(connection, created)
+
+
+async def admit_producer(connection: PulsarConnection, created: PulsarProducer) -> None:
+    """Answer PRODUCER, once the epoch of an exclusive producer is durable. Raises PulsarRefusal."""
+    try:
+        await connection.context.producers.make_durable(created)
+    except PulsarRefusal:
+        if connection.producers.get(created.id) is created:
+            del connection.producers[created.id]
+            connection.context.metrics.producers -= 1
+        raise
     answer_producer(connection, created)
 
 
@@ -157,7 +167,7 @@ def answer_producer(connection: PulsarConnection, created: PulsarProducer) -> No
     fields: dict[str, object] = {
         "request_id": created.request_id,
         "producer_name": created.name,
-        "last_sequence_id": -1,
+        "last_sequence_id": created.last_sequence(connection.context.broker.appends),
         "producer_ready": created.ready,
         "schema_version": created.schema_version or b"",
     }
@@ -483,20 +493,6 @@ def _version(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-# Transactions
-
-
-async def tc_client_connect(connection: PulsarConnection, request: Any) -> None:
-    connection.write(
-        simple_frame(
-            "tc_client_connect_response",
-            request_id=request.request_id,
-            error=ServerError.TRANSACTION_COORDINATOR_NOT_FOUND,
-            message="this server has no Pulsar transactions",
-        )
-    )
-
-
 # Answers
 
 
@@ -509,6 +505,15 @@ def _consumer(connection: PulsarConnection, request: Any) -> PulsarConsumer:
 
 def _succeed(connection: PulsarConnection, request: Any) -> None:
     connection.write(simple_frame("success", request_id=request.request_id))
+
+
+_TRANSACTIONAL = (
+    "tc_client_connect",
+    "new_txn",
+    "add_partition_to_txn",
+    "add_subscription_to_txn",
+    "end_txn",
+)
 
 
 def error_frame(command: str, request_id: int, code: ServerError, message: str) -> bytes:
@@ -529,6 +534,8 @@ def error_frame(command: str, request_id: int, code: ServerError, message: str) 
         return simple_frame(
             "lookup_response", request_id=request_id, response=_LOOKUP_FAILED, error=code, message=message
         )
+    if command in _TRANSACTIONAL:
+        return simple_frame(f"{command}_response", request_id=request_id, error=code, message=message)
     if command in ("get_schema", "get_or_create_schema"):
         return simple_frame(
             f"{command}_response", request_id=request_id, error_code=code, error_message=message
@@ -550,5 +557,11 @@ HANDLERS: dict[str, Handler] = {
     "consumer_stats": consumer_stats,
     "get_schema": get_schema,
     "get_or_create_schema": get_or_create_schema,
-    "tc_client_connect": tc_client_connect,
+    "watch_topic_list": watch_topic_list,
+    "watch_topic_list_close": watch_topic_list_close,
+    "tc_client_connect": transactions.tc_client_connect,
+    "new_txn": transactions.new_txn,
+    "add_partition_to_txn": transactions.add_partition_to_txn,
+    "add_subscription_to_txn": transactions.add_subscription_to_txn,
+    "end_txn": transactions.end_txn,
 }

@@ -7,16 +7,18 @@ own, as clients expect: its answer carries the number of the request.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
-from mainstem.doors.budget import holder_of, peer_of
+from mainstem.doors.budget import STEP_S, holder_of, peer_of
 from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.consumers import PulsarConsumer
 from mainstem.doors.pulsar.errors import ServerError, code_of
 from mainstem.doors.pulsar.messages import TYPES
 from mainstem.doors.pulsar.producers import PulsarProducer, SendWaiter
+from mainstem.doors.pulsar.transactions import in_transaction, transaction_of
 from mainstem.doors.pulsar.wire import (
     FRAME_BYTES_MAX,
     FrameBuffer,
@@ -35,11 +37,14 @@ PULSAR_WRITE_BUFFER_BYTES = (
 )  # to a client that does not read, before its consumers get nothing more
 PULSAR_UNSTORED_BYTES_MAX = 16 * limits.MIB  # of SENDs of a connection that are not stored yet
 PULSAR_REQUESTS_MAX = 1_000  # of a connection, under way
+PULSAR_STEP_REQUESTS = 16  # served in one step of a client that sends ahead
 PULSAR_PRODUCERS_MAX = 10_000  # of a connection
 PULSAR_CONSUMERS_MAX = 10_000  # of a connection
 PROTOCOL_VERSION = 21
+TOKEN_RENEWAL_S = 30.0  # before a token expires, its client is asked for a new one
 
 _NO_REQUEST = (1 << 64) - 1  # the request id of errors that answer no request
+_NO_ID = (1 << 64) - 1  # ledger and entry of a message that was stored before
 
 _log = events.named("pulsar")
 
@@ -50,7 +55,6 @@ class PulsarConnection(asyncio.Protocol):
         self.caller: PulsarCaller
         self.producers: dict[int, PulsarProducer] = {}
         self.consumers: dict[int, PulsarConsumer] = {}
-        self.watchers: set[int] = set()
         self.peer = ""
         self.active_at = 0.0
         self.pinged = False
@@ -62,13 +66,17 @@ class PulsarConnection(asyncio.Protocol):
         self._writable = True
         self._paused = False
         self._held = False  # by the rates of the principal
+        self._waits = False  # for its turn, because it sent far ahead
+        self._started = 0  # requests, ever
         self._unstored_bytes = 0
         self._counted = 0  # bytes that the budget counts for this connection
         self._holder = ""
         self._requests = 0
         self._finishing = False
         self.closed = False
+        self._renews = False  # the client sends a new token when it is asked to
         self._expiry: asyncio.TimerHandle | None = None
+        self._challenge: asyncio.TimerHandle | None = None
 
     # What the transport calls
 
@@ -77,7 +85,7 @@ class PulsarConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=PULSAR_WRITE_BUFFER_BYTES)
         self.active_at = asyncio.get_running_loop().time()
         self.peer = self._holder = peer_of(transport)
-        self.caller = self.context.caller(self.peer)
+        self.caller = self.context.caller(self.peer, transport.get_extra_info("peercert"))
         if not self.context.connections.admit(self):
             self.context.metrics.connections_refused += 1
             self._transport.abort()
@@ -97,23 +105,36 @@ class PulsarConnection(asyncio.Protocol):
         self._receive()
 
     def _receive(self) -> None:
+        """Serve what was received, up to one step of a client that sends ahead."""
+        loop = asyncio.get_running_loop()
+        ends, most = loop.time() + STEP_S, self._started + PULSAR_STEP_REQUESTS
         try:
             while not self.closed and not self._full:
                 frame = self._frames.next()
                 if frame is None:
                     break
                 self._serve(frame)
+                if len(self._frames) and (self._started >= most or loop.time() >= ends):
+                    self._waits = True
+                    self.context.budget.turns.later(self._continue)
         except InvalidFrame as error:
             self._drop(str(error))
         self._count_received()
         self._pause_or_resume()
 
+    def _continue(self) -> None:
+        self._waits = False
+        if not self.closed:
+            self._receive()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed:
             return
         self.closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for timer in (self._expiry, self._challenge):
+            if timer is not None:
+                timer.cancel()
+        self.context.watchers.remove(self)
         for producer in list(self.producers.values()):
             self.context.producers.remove(producer)
         for consumer in list(self.consumers.values()):
@@ -180,12 +201,16 @@ class PulsarConnection(asyncio.Protocol):
             consumer = self.consumers.get(command.flow.consumer_id)
             if consumer is not None:
                 consumer.subscription.flow(consumer.member, command.flow.messagePermits)
+        elif name == "auth_response":
+            self._start(name, self._renew(command.auth_response), _NO_REQUEST)
         elif name == "redeliver":
             commands.redeliver(self, command.redeliver)
-        elif name == "ping":
-            self.write(simple_frame("pong"))
-        elif name == "pong":
-            pass
+        elif name in ("ping", "pong"):
+            if not self.context.budget.frame_rate(self._holder).spend(1):
+                self.context.budget.floods_closed += 1
+                self._drop("too many frames without data")
+            elif name == "ping":
+                self.write(simple_frame("pong"))
         else:
             request = getattr(command, name)
             handler = commands.HANDLERS.get(name)
@@ -197,6 +222,7 @@ class PulsarConnection(asyncio.Protocol):
 
     def _start(self, name: str, work: Any, request_id: int) -> None:
         self._requests += 1
+        self._started += 1
         self.context.connections.work(self._answer(name, work, request_id))
 
     async def _answer(self, name: str, work: Any, request_id: int) -> None:
@@ -216,6 +242,7 @@ class PulsarConnection(asyncio.Protocol):
             self._close_if_finished()
 
     async def _connect(self, command: Any) -> None:
+        self._renews = command.feature_flags.supports_auth_refresh
         await self._authenticate(command.auth_method_name, command.auth_data)
         self._authenticated = True
         self.context.budget.received.give(self._holder, self._counted)
@@ -228,17 +255,50 @@ class PulsarConnection(asyncio.Protocol):
                 server_version="Mainstem",
                 protocol_version=min(PROTOCOL_VERSION, command.protocol_version),
                 max_message_size=self.context.message_bytes_max,
-                feature_flags={"supports_get_partitioned_metadata_without_auto_creation": True},
+                feature_flags={
+                    "supports_auth_refresh": True,
+                    "supports_topic_watchers": True,
+                    "supports_get_partitioned_metadata_without_auto_creation": True,
+                },
             )
         )
         self._receive()
 
     async def _authenticate(self, method: str, data: bytes) -> None:
         await self.caller.authenticate(method, data)
-        if self.caller.expires_ms is not None:
-            left_ms = self.caller.expires_ms - self.context.broker.clock.now_ms()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._challenge is not None:
+            self._challenge.cancel()
+        if self.caller.expires_ms is not None and not self.closed:
+            left_s = max(0.0, (self.caller.expires_ms - self.context.broker.clock.now_ms()) / 1000)
             loop = asyncio.get_running_loop()
-            self._expiry = loop.call_later(max(0.0, left_ms / 1000), self._drop, "the token expired")
+            self._expiry = loop.call_later(left_s, self._drop, "the token expired")
+            if self._renews:
+                early_s = min(TOKEN_RENEWAL_S, left_s / 2)
+                self._challenge = loop.call_later(left_s - early_s, self._ask_for_token, method)
+
+    def _ask_for_token(self, method: str) -> None:
+        """The client's token expires soon."""
+        self.write(
+            simple_frame(
+                "auth_challenge",
+                server_version="Mainstem",
+                challenge={"auth_method_name": method, "auth_data": b"PulsarAuthRefresh"},
+                protocol_version=PROTOCOL_VERSION,
+            )
+        )
+
+    async def _renew(self, command: Any) -> None:
+        """The client sends a new token, which has to be of the same principal."""
+        before = self.caller.principal
+        try:
+            await self._authenticate(command.response.auth_method_name, command.response.auth_data)
+        except Unauthorized as error:
+            self._drop(str(error))
+            return
+        if self.caller.principal.name != before.name:
+            self._drop("the new token belongs to another principal")
 
     def _send(self, command: Any, rest: memoryview) -> None:
         producer = self.producers.get(command.producer_id)
@@ -247,8 +307,11 @@ class PulsarConnection(asyncio.Protocol):
         context = self.context
         self._unstored_bytes += len(rest)
         try:
+            writes = None
+            if in_transaction(command):
+                writes = context.broker.transactions.writes(transaction_of(self, command))
             producer.send(
-                context.broker.appends, context.broker.streams.get(producer.topic.name), command, rest
+                context.broker.appends, context.broker.streams.get(producer.topic.name), command, rest, writes
             )
         except MainstemError as error:
             self._unstored_bytes -= len(rest)
@@ -277,8 +340,11 @@ class PulsarConnection(asyncio.Protocol):
             if command.HasField("request_id"):
                 self._ack_response(command, ServerError.CONSUMER_NOT_FOUND, "the consumer is closed")
             return
-        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
-            self._ack_response(command, ServerError.NOT_ALLOWED, "transactions are not supported")
+        if in_transaction(command):
+            self._requests += 1
+            self.context.connections.work(
+                self._answer_ack(command, self._ack_in_transaction(consumer, command))
+            )
             return
         try:
             started = consumer.ack_at_once(command)
@@ -287,13 +353,16 @@ class PulsarConnection(asyncio.Protocol):
             return
         if command.HasField("request_id") or started is None:
             self._requests += 1
-            self.context.connections.work(self._answer_ack(consumer, command, started))
+            work = consumer.ack(command) if started is None else started
+            self.context.connections.work(self._answer_ack(command, work))
 
-    async def _answer_ack(
-        self, consumer: PulsarConsumer, command: Any, started: asyncio.Future[None] | None
-    ) -> None:
+    async def _ack_in_transaction(self, consumer: PulsarConsumer, command: Any) -> None:
+        found = transaction_of(self, command)
+        await consumer.ack_in_transaction(command, self.context.broker.transactions, found.stamp)
+
+    async def _answer_ack(self, command: Any, work: Awaitable[None]) -> None:
         try:
-            await (consumer.ack(command) if started is None else started)
+            await work
         except MainstemError as error:
             self._ack_response(command, code_of(error), self._shown(str(error)))
         else:
@@ -307,6 +376,9 @@ class PulsarConnection(asyncio.Protocol):
         if not command.HasField("request_id"):
             return
         fields: dict[str, object] = {"consumer_id": command.consumer_id, "request_id": command.request_id}
+        if in_transaction(command):
+            fields["txnid_least_bits"] = command.txnid_least_bits
+            fields["txnid_most_bits"] = command.txnid_most_bits
         if error is not None:
             self.context.metrics.errors["ack"] += 1
             fields.update(error=error, message=message)
@@ -314,15 +386,20 @@ class PulsarConnection(asyncio.Protocol):
 
     # What producers and consumers call
 
-    def sent(self, receipt: SendWaiter, base: int) -> None:
+    def sent(self, receipt: SendWaiter, base: int, *, duplicate: bool) -> None:
         self._unstored_bytes -= receipt.size
+        if duplicate:
+            base = _NO_ID
+            if receipt.transaction is not None:
+                self.context.broker.transactions.write_failed(receipt.transaction, receipt.producer.stream)
         metrics = self.context.metrics
         metrics.messages_in += 1
         metrics.bytes_in += receipt.size
         if self.closed:
             return
         producer = receipt.producer
-        message_id = b"\x08" + varint(producer.ledger) + b"\x10" + varint(base)
+        ledger = _NO_ID if duplicate else producer.ledger
+        message_id = b"\x08" + varint(ledger) + b"\x10" + varint(base)
         if producer.partition >= 0:
             message_id += b"\x18" + varint(producer.partition)
         fields = b"\x08%b\x10%b\x1a%b%b" % (
@@ -339,6 +416,8 @@ class PulsarConnection(asyncio.Protocol):
 
     def not_sent(self, receipt: SendWaiter, error: BaseException) -> None:
         self._unstored_bytes -= receipt.size
+        if receipt.transaction is not None:
+            self.context.broker.transactions.write_failed(receipt.transaction, receipt.producer.stream)
         if not self.closed:
             self._send_error(receipt.producer.id, receipt.sequence, error)
 
@@ -350,7 +429,7 @@ class PulsarConnection(asyncio.Protocol):
         self.write(simple_frame("close_producer", producer_id=producer.id, request_id=_NO_REQUEST))
 
     def producer_ready(self, producer: PulsarProducer) -> None:
-        commands.answer_producer(self, producer)
+        self._start("producer", commands.admit_producer(self, producer), producer.request_id)
 
     def close_consumer(self, consumer: PulsarConsumer) -> None:
         if self.consumers.get(consumer.id) is consumer:
@@ -405,6 +484,7 @@ class PulsarConnection(asyncio.Protocol):
             self._unstored_bytes > PULSAR_UNSTORED_BYTES_MAX
             or self._requests >= PULSAR_REQUESTS_MAX
             or self._held
+            or self._waits
             or (not self._authenticated and self._requests > 0)
             or not self._writable
         )

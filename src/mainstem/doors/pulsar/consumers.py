@@ -11,6 +11,7 @@ from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import MessageEntry
 from mainstem.broker.subscriptions.subscription import Subscription
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.service import ProducerStamp, TransactionService
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.records import encoded
 from mainstem.doors.pulsar.topic_names import ledger_of, position_of
@@ -112,6 +113,18 @@ class PulsarConsumer:
         """Returns once the acknowledgement is durable. Raises InvalidInput, LimitReached, NotFound."""
         await self._start_ack(command, await self._counts(command))
 
+    async def ack_in_transaction(
+        self, command: Any, transactions: TransactionService, stamp: ProducerStamp
+    ) -> None:
+        """Acknowledge when a transaction commits. Raises InvalidInput, TransactionConflict, LimitReached, NotFound."""
+        subscription = self.subscription
+        if not subscription.durable:
+            raise InvalidInput("transactions acknowledge messages of durable subscriptions only")
+        mark, entries = self._acked(command, await self._counts(command))
+        ranges = [one for _, rows in entries for one in rows]
+        await transactions.acknowledge(stamp, subscription.stream, subscription.name, mark, ranges)
+        subscription.hold(stamp.producer, mark, entries)
+
     def ack_at_once(self, command: Any) -> asyncio.Future[None] | None:
         """The same, if everything it needs is known; None: `ack` has to read."""
         counts: dict[int, int] = {}
@@ -137,6 +150,14 @@ class PulsarConsumer:
         return counts
 
     def _start_ack(self, command: Any, counts: dict[int, int]) -> asyncio.Future[None]:
+        mark, entries = self._acked(command, counts)
+        if command.ack_type != CUMULATIVE:
+            return self.subscription.ack(entries)
+        base, ranges = entries[0] if entries else (-1, [])
+        return self.subscription.ack_below(mark, base, ranges)
+
+    def _acked(self, command: Any, counts: dict[int, int]) -> tuple[int, list[tuple[int, list[Range]]]]:
+        """What a command acknowledges: everything below an offset, and ranges of entries."""
         entries: list[tuple[int, list[Range]]] = []
         for message_id in command.message_id:
             position = position_of(message_id, self.ledger)
@@ -144,14 +165,12 @@ class PulsarConsumer:
                 continue  # of another incarnation of the topic
             base = position.entry
             entries.append((base, _acked_ranges(base, counts.get(base, 1), message_id.ack_set)))
-        if command.ack_type == CUMULATIVE:
-            if not entries:
-                return self.subscription.ack([])
+        if command.ack_type == CUMULATIVE and entries:
             base, ranges = max(entries)
             if ranges == [(base, base + counts.get(base, 1))]:
-                return self.subscription.ack_below(ranges[0][1])
-            return self.subscription.ack_below(base, base, ranges)
-        return self.subscription.ack(entries)
+                return ranges[0][1], []
+            return base, [(base, ranges)]
+        return 0, entries
 
 
 def _acked_ranges(base: int, count: int, words: Sequence[int]) -> list[Range]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mainstem import events, limits
@@ -23,29 +23,15 @@ from mainstem.doors.pulsar.connection import PulsarConnection
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
+from mainstem.doors.pulsar.topic_watchers import TopicWatchers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
-from mainstem.errors import InvalidConfig, Unavailable
+from mainstem.doors.tls import accepting
+from mainstem.errors import Unavailable
 
 PULSAR_KEEP_ALIVE_S = 30.0  # a silent client gets a PING after this; one that stays silent is cut off
-PULSAR_TLS_SHUTDOWN_S = 2.0
 
 _log = events.named("pulsar")
 _BACKLOG = 1024
-
-
-def pulsar_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """TLS as configured by the flags. Raises InvalidConfig."""
-    if cert is None:
-        if key is not None:
-            raise InvalidConfig("--pulsar-tls-key needs --pulsar-tls-cert")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as wrong:
-        raise InvalidConfig(f"the TLS files of the Pulsar door cannot be used: {wrong}") from None
-    return context
 
 
 class PulsarConnections(OpenConnections[PulsarConnection]):
@@ -97,13 +83,16 @@ class PulsarContext:
     producers: PulsarProducers
     connections: PulsarConnections
     metrics: PulsarMetrics
+    watchers: TopicWatchers
     budget: Budget
     view: NamespaceView | None
     insecure: bool
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
-    def caller(self, host: str) -> PulsarCaller:
-        return PulsarCaller(self.broker, host, insecure=self.insecure, view=self.view)
+    def caller(self, host: str, certificate: Mapping[str, Any] | None) -> PulsarCaller:
+        return PulsarCaller(
+            self.broker, host, insecure=self.insecure, view=self.view, certificate=certificate
+        )
 
     def entries(self, stream: int) -> MessageEntryReader:
         return MessageEntryReader(self.broker.streams, stream)
@@ -121,6 +110,7 @@ class PulsarDoor:
         advertise: Address | None = None,
         connections_max: int = limits.PULSAR_CONNECTIONS_MAX,
         auto_create: bool = True,
+        deduplication: bool = False,
         tls: ssl.SSLContext | None = None,
         insecure: bool = False,
         budget: Budget | None = None,
@@ -128,11 +118,12 @@ class PulsarDoor:
         self._broker = broker
         self._advertise = advertise
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._tls = tls
         self._insecure = insecure
         self._budget = budget or Budget()
         self.metrics = PulsarMetrics()
-        self.producers = PulsarProducers(broker_id)
+        self.producers = PulsarProducers(broker_id, broker.exclusive_producers)
         self._connections = PulsarConnections(self._budget.door(connections_max), self.metrics)
         self._server: asyncio.Server | None = None
         self.lookup: Lookup | None = None  # once it listens
@@ -140,15 +131,12 @@ class PulsarDoor:
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError, InvalidName."""
         loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._tls is not None:
-            tls = {
-                "ssl": self._tls,
-                "ssl_handshake_timeout": limits.TLS_HANDSHAKE_S,
-                "ssl_shutdown_timeout": PULSAR_TLS_SHUTDOWN_S,
-            }
         server = await loop.create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False, **tls
+            accepting(self._connection, self._tls, self._budget),
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            start_serving=False,
         )
         self._server = server
         host, port, *_ = server.sockets[0].getsockname()
@@ -156,7 +144,11 @@ class PulsarDoor:
         own = Address.parse(address.advertise) if address.advertise else None
         self.advertised = own or self._advertise or bound
         self.lookup = Lookup(
-            self._broker, self.advertised, tls=self._tls is not None, auto_create=self._auto_create
+            self._broker,
+            self.advertised,
+            tls=self._tls is not None,
+            auto_create=self._auto_create,
+            deduplication=self._deduplication,
         )
         self._context = PulsarContext(
             broker=self._broker,
@@ -164,6 +156,7 @@ class PulsarDoor:
             producers=self.producers,
             connections=self._connections,
             metrics=self.metrics,
+            watchers=TopicWatchers(),
             budget=self._budget,
             view=view_of(address.namespace) if address.namespace else None,
             insecure=self._insecure,

@@ -28,7 +28,10 @@ class ServerError(IntEnum):
     INCOMPATIBLE_SCHEMA = 18
     CONSUMER_ASSIGN = 19
     TRANSACTION_COORDINATOR_NOT_FOUND = 20
+    INVALID_TRANSACTION = 21
     NOT_ALLOWED = 22
+    TRANSACTION_CONFLICT = 23
+    TRANSACTION_NOT_FOUND = 24
     PRODUCER_FENCED = 25
 
 
@@ -51,6 +54,10 @@ _CODES: tuple[tuple[type[MainstemError], ServerError], ...] = (
     (errors.SubscriptionNotFound, ServerError.SUBSCRIPTION_NOT_FOUND),
     (errors.NotFound, ServerError.TOPIC_NOT_FOUND),
     (errors.SubscriptionBusy, ServerError.CONSUMER_BUSY),
+    (errors.TransactionConflict, ServerError.TRANSACTION_CONFLICT),
+    (errors.ProducerUnknown, ServerError.TRANSACTION_NOT_FOUND),
+    (errors.InvalidTransaction, ServerError.INVALID_TRANSACTION),
+    (errors.ProducerFenced, ServerError.INVALID_TRANSACTION),
     (errors.TopicTerminated, ServerError.TOPIC_TERMINATED),
     (errors.BacklogHeld, ServerError.QUOTA_HELD),
     (errors.TopicFull, ServerError.QUOTA_EXCEEDED),

@@ -16,12 +16,20 @@ from mainstem.errors import InvalidName, NamespaceNotFound, TopicNotFound
 
 class Lookup:
     def __init__(
-        self, broker: Broker, here: Address, *, tls: bool, auto_create: bool, listener: str = "pulsar"
+        self,
+        broker: Broker,
+        here: Address,
+        *,
+        tls: bool,
+        auto_create: bool,
+        deduplication: bool = False,
+        listener: str = "pulsar",
     ) -> None:
         self._broker = broker
         self._here = here
         self._tls = tls
         self._auto_create = auto_create
+        self._deduplication = deduplication
         self._listener = listener
 
     def find(self, text: str, caller: PulsarCaller) -> tuple[PulsarTopicName, Topic | None]:
@@ -80,8 +88,11 @@ class Lookup:
             changes["max_message_bytes"] = FRAME_BYTES_MAX  # clients expect that 5 MiB pass
         if name.domain == NON_PERSISTENT:
             changes["durability"] = "ephemeral"
-        elif namespaces.policies(name.name).keep_backlog is None:
-            changes["keep_backlog"] = True  # retention of Pulsar never deletes what is not acknowledged
+        else:
+            if self._deduplication:
+                changes["deduplication"] = True
+            if namespaces.policies(name.name).keep_backlog is None:
+                changes["keep_backlog"] = True  # retention of Pulsar never deletes what is not acknowledged
         if properties:
             changes["properties"] = tuple(sorted(properties.items()))
         config = msgspec.structs.replace(config, **changes) if changes else config

@@ -93,6 +93,13 @@ CommandTcClientConnectRequest request_id:u8=1 tc_id:u8=2
 CommandTcClientConnectResponse request_id:u8=1 error:i4=2 message:s=3
 CommandNewTxn request_id:u8=1 txn_ttl_seconds:u8=2 tc_id:u8=3
 CommandNewTxnResponse request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 error:i4=4 message:s=5
+CommandAddPartitionToTxn request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 partitions:s*=4
+CommandAddPartitionToTxnResponse request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 error:i4=4 message:s=5
+NamedSubscription topic:s=1 subscription:s=2
+CommandAddSubscriptionToTxn request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 subscription:NamedSubscription*=4
+CommandAddSubscriptionToTxnResponse request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 error:i4=4 message:s=5
+CommandEndTxn request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 txn_action:i4=4
+CommandEndTxnResponse request_id:u8=1 txnid_least_bits:u8=2 txnid_most_bits:u8=3 error:i4=4 message:s=5
 BaseCommand type:i4=1 connect:CommandConnect=2 connected:CommandConnected=3 subscribe:CommandSubscribe=4 \
 producer:CommandProducer=5 send:CommandSend=6 send_receipt:CommandSendReceipt=7 send_error:CommandSendError=8 \
 message:CommandMessage=9 ack:CommandAck=10 flow:CommandFlow=11 unsubscribe:CommandUnsubscribe=12 \
@@ -111,7 +118,11 @@ get_schema_response:CommandGetSchemaResponse=35 auth_challenge:CommandAuthChalle
 auth_response:CommandAuthResponse=37 ack_response:CommandAckResponse=38 \
 get_or_create_schema:CommandGetOrCreateSchema=39 \
 get_or_create_schema_response:CommandGetOrCreateSchemaResponse=40 new_txn:CommandNewTxn=50 \
-new_txn_response:CommandNewTxnResponse=51 tc_client_connect:CommandTcClientConnectRequest=62 \
+new_txn_response:CommandNewTxnResponse=51 add_partition_to_txn:CommandAddPartitionToTxn=52 \
+add_partition_to_txn_response:CommandAddPartitionToTxnResponse=53 \
+add_subscription_to_txn:CommandAddSubscriptionToTxn=54 \
+add_subscription_to_txn_response:CommandAddSubscriptionToTxnResponse=55 end_txn:CommandEndTxn=56 \
+end_txn_response:CommandEndTxnResponse=57 tc_client_connect:CommandTcClientConnectRequest=62 \
 tc_client_connect_response:CommandTcClientConnectResponse=63 watch_topic_list:CommandWatchTopicList=64 \
 watch_topic_list_success:CommandWatchTopicListSuccess=65 watch_topic_update:CommandWatchTopicUpdate=66 \
 watch_topic_list_close:CommandWatchTopicListClose=67

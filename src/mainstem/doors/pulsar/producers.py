@@ -10,15 +10,17 @@ from google.protobuf.message import DecodeError
 
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.append import Appends
+from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.streams import stream_of
 from mainstem.broker.topics.service import Topic
+from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
-from mainstem.doors.pulsar.records import batch_of
+from mainstem.doors.pulsar.records import BatchStamp, batch_of
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
-from mainstem.errors import Forbidden, InvalidBatch, MainstemError, TopicNotFound
+from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
 
 SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
 
@@ -36,7 +38,7 @@ class ProducerClient(Protocol):
         """A producer that waited for exclusive access has it."""
         ...
 
-    def sent(self, receipt: SendWaiter, base: int) -> None: ...
+    def sent(self, receipt: SendWaiter, base: int, *, duplicate: bool) -> None: ...
 
     def not_sent(self, receipt: SendWaiter, error: BaseException) -> None: ...
 
@@ -44,22 +46,29 @@ class ProducerClient(Protocol):
 class SendWaiter:
     """Receives the outcome of one SEND."""
 
-    __slots__ = ("_client", "highest_sequence", "producer", "sequence", "size")
+    __slots__ = ("_client", "highest_sequence", "producer", "sequence", "size", "transaction")
 
     def __init__(
-        self, client: ProducerClient, producer: PulsarProducer, sequence: int, highest: int, size: int
+        self,
+        client: ProducerClient,
+        producer: PulsarProducer,
+        sequence: int,
+        highest: int,
+        size: int,
+        transaction: int | None,
     ) -> None:
         self._client = client
         self.producer = producer
         self.sequence = sequence
         self.highest_sequence = highest
         self.size = size  # of the frame
+        self.transaction = transaction  # its producer id
 
     def done(self) -> bool:
         return False
 
     def set_result(self, placed: tuple[int, bool], /) -> None:
-        self._client.sent(self, placed[0])
+        self._client.sent(self, placed[0], duplicate=placed[1])
 
     def set_exception(self, error: BaseException, /) -> None:
         self._client.not_sent(self, error)
@@ -86,7 +95,18 @@ class PulsarProducer:
         self.bytes = 0
         self._access_state = -1
 
-    def send(self, appends: Appends, topic: Topic | None, command: Any, rest: memoryview) -> None:
+    def last_sequence(self, appends: Appends) -> int:
+        """The last sequence id that a producer of this name published, if the topic deduplicates; otherwise -1."""
+        return appends.last_sequence(self.stream, self.name) if self.topic.config.deduplication else -1
+
+    def send(
+        self,
+        appends: Appends,
+        topic: Topic | None,
+        command: Any,
+        rest: memoryview,
+        transaction: TransactionWrites | None,
+    ) -> None:
         """Append a message or a batch. Raises what is wrong with it."""
         if self.closed or not self.ready:
             raise PulsarRefusal(
@@ -100,16 +120,30 @@ class PulsarProducer:
             if not caller.may(Operation.WRITE, topic.name):
                 raise Forbidden(f"{caller.principal.name} may not WRITE topic {topic.name!r}")
             self._access_state = caller.access_state
-        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
-            raise PulsarRefusal(ServerError.NOT_ALLOWED, "transactions are not supported")
         encoded, payload = split_payload(rest)
         try:
             metadata = MessageMetadata.FromString(encoded)
         except DecodeError:
             raise InvalidBatch("the metadata of the message is damaged") from None
-        built = batch_of(metadata, payload)
-        waiter = SendWaiter(self.client, self, command.sequence_id, command.highest_sequence_id, len(rest))
-        appends.batches(topic, max(self.partition, 0), built.batch, waiter)
+        stamp = None if transaction is None else BatchStamp(*transaction.next_batch(self.stream))
+        last_chunk = metadata.chunk_id + 1 >= metadata.num_chunks_from_msg
+        built = batch_of(metadata, payload, stamp)
+        number, highest = command.sequence_id, command.highest_sequence_id
+        waiter = SendWaiter(
+            self.client, self, number, highest, len(rest), None if stamp is None else stamp.producer
+        )
+        # All chunks of a message have its sequence id: the last one counts.
+        numbered = topic.config.deduplication and last_chunk
+        appends.batches(
+            topic,
+            max(self.partition, 0),
+            built.batch,
+            waiter,
+            None if transaction is None else transaction.id,
+            sequence=(self.name, number, max(number, highest)) if numbered else None,
+        )
+        if transaction is not None:
+            transaction.wrote(self.stream, built.count)
         self.messages += built.count
         self.bytes += len(rest)
 
@@ -127,7 +161,8 @@ class _TopicProducers:
 class PulsarProducers:
     """The producers of all topics of this broker."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, exclusive: ExclusiveProducers) -> None:
+        self._exclusive = exclusive
         self._topics: dict[int, _TopicProducers] = {}
         self._broker_id = broker_id
         self._numbers = itertools.count()
@@ -145,6 +180,7 @@ class PulsarProducers:
     def add(self, producer: PulsarProducer, mode: int, topic_epoch: int | None) -> None:
         """Raises PulsarRefusal. A producer that has to wait is not ready."""
         topic = self._topics.setdefault(producer.stream, _TopicProducers())
+        topic.epoch = max(topic.epoch, self._exclusive.epoch(producer.stream))
         self._replace(topic, producer)
         taken = topic.exclusive is not None or bool(topic.waiting)
         if mode == SHARED:
@@ -206,8 +242,20 @@ class PulsarProducers:
             chosen = topic.waiting.popleft()
             self._take(topic, chosen, None)
             chosen.client.producer_ready(chosen)
-        if not topic.by_name and not topic.waiting and not topic.epoch:
+        if not topic.by_name and not topic.waiting:
             del self._topics[producer.stream]
+
+    async def make_durable(self, producer: PulsarProducer) -> None:
+        """Store the epoch of an exclusive producer, before its client hears of it. Raises PulsarRefusal."""
+        if producer.topic_epoch is None:
+            return
+        try:
+            await self._exclusive.take(producer.stream, producer.topic_epoch)
+        except ProducerFenced as fenced:
+            self.remove(producer)
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, str(fenced)) from None
+        if producer.closed:
+            raise PulsarRefusal(ServerError.PRODUCER_FENCED, "another exclusive producer took over the topic")
 
     def disconnect(self, stream: int) -> None:
         """Producers of a stream have to connect again."""

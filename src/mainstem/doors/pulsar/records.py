@@ -20,7 +20,7 @@ import base64
 import binascii
 import struct
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -39,11 +39,11 @@ from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadat
 from mainstem.doors.pulsar.wire import varint
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.columns import check_section
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import Codec, codec_id, compress, decompress
 from mainstem.records.decoding import StoredRecord
-from mainstem.records.header import HEADER_BYTES, seal
+from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
+from mainstem.records.interpreted import check_section
 from mainstem.records.pulsar_kernels import unpack_messages
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
@@ -75,7 +75,18 @@ class BuiltBatch:
 # From Pulsar
 
 
-def batch_of(metadata: Any, payload: memoryview) -> BuiltBatch:
+class BatchStamp(NamedTuple):
+    """The place of a batch in a transaction."""
+
+    producer: int
+    epoch: int
+    sequence: int
+
+
+_NO_STAMP = BatchStamp(-1, -1, -1)
+
+
+def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None) -> BuiltBatch:
     """The record batch of one published entry. Raises InvalidBatch, TooLarge."""
     opaque = bool(metadata.encryption_keys) or metadata.num_chunks_from_msg > 1
     batched = metadata.HasField("num_messages_in_batch") and not opaque
@@ -96,7 +107,7 @@ def batch_of(metadata: Any, payload: memoryview) -> BuiltBatch:
     if batched:
         _add_entry_header(metadata, first, opaque=opaque)
         if count > limits.INTERPRETED_RECORDS_MAX:
-            large = _large_batch(content, count, first, publish_time, _CODECS.get(codec, "none"))
+            large = _large_batch(content, count, first, publish_time, _CODECS.get(codec, "none"), stamp)
             if large is not None:
                 return BuiltBatch(large, count, batched)
         _split_batch(content, count, keys, values, headers)
@@ -108,18 +119,23 @@ def batch_of(metadata: Any, payload: memoryview) -> BuiltBatch:
         properties = _take_properties(metadata)
         _add_entry_header(metadata, first, opaque=opaque)
         headers.append(first + properties)
+    producer, epoch, sequence = stamp or _NO_STAMP
     batch = build_batch(
         values,
         keys=keys if any(key is not None for key in keys) else None,
         headers=headers,
         timestamps_ms=publish_time,
         codec=_CODECS[codec] if codec and not opaque else "none",
+        producer=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=stamp is not None,
     )
     return BuiltBatch(batch, count, batched)
 
 
 def _large_batch(
-    content: bytes, count: int, headers: Headers, time_ms: int, codec: Codec
+    content: bytes, count: int, headers: Headers, time_ms: int, codec: Codec, stamp: BatchStamp | None
 ) -> bytearray | None:
     """The record batch of many messages, built in one pass; None if only Python can convert them."""
     if count > _MESSAGES_PER_BATCH_MAX:
@@ -147,12 +163,16 @@ def _large_batch(
         del batch[end:]
     else:
         batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:end].tobytes())
+    producer, epoch, sequence = stamp or _NO_STAMP
     return seal(
         batch,
-        attributes=codec_id(codec),
+        attributes=codec_id(codec) | (TRANSACTIONAL if stamp is not None else 0),
         last_offset_delta=count - 1,
         base_timestamp=time_ms,
         max_timestamp=time_ms,
+        producer=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
         count=count,
     )
 

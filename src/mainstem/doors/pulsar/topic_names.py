@@ -95,6 +95,13 @@ def topic_url(topic: Topic, partition: int = -1) -> str:
     return f"{domain}://{shown_namespace(namespace)}/{plain}{suffix}"
 
 
+def topic_urls(topic: Topic) -> list[str]:
+    """The names of a topic's partitions, or of the topic if it has one."""
+    if len(topic.streams) == 1:
+        return [topic_url(topic)]
+    return [topic_url(topic, partition) for partition in range(len(topic.streams))]
+
+
 def ledger_of(topic: Topic) -> int:
     """The ledger of every MessageId of a topic. A topic that was deleted and created again has another one."""
     digest = hashlib.blake2b(topic.topic_id, digest_size=8).digest()

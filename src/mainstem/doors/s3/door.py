@@ -18,6 +18,7 @@ from mainstem.doors.http.transport.http2 import Http2Connection
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.s3.app import S3App
 from mainstem.doors.s3.sending import FileSender
+from mainstem.doors.tls import accepting
 from mainstem.metrics import Metric
 
 S3_CONNECTIONS_MAX = 10_000
@@ -37,7 +38,7 @@ class S3Door:
         insecure: bool = False,
     ) -> None:
         self._sender = FileSender()
-        budget = budget or Budget()
+        self._budget = budget = budget or Budget()
         self._app = S3App(broker, budget, self._sender, origins or OriginPolicy(), insecure=insecure)
         self._seats = budget.door(S3_CONNECTIONS_MAX)
         self._tls = tls
@@ -71,12 +72,13 @@ class S3Door:
         config.load()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: HttpConnection(config, self._state, self._app, self._seats),
+            accepting(
+                lambda: HttpConnection(config, self._state, self._app, self._seats), self._tls, self._budget
+            ),
             address.host,
             address.port,
             backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=limits.TLS_HANDSHAKE_S if self._tls is not None else None,
+            reuse_port=address.reuse_port,
         )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-s3-sweep")
         host, port, *_ = self._server.sockets[0].getsockname()

@@ -9,7 +9,7 @@ from collections import deque
 from typing import cast
 
 from mainstem import events, limits
-from mainstem.doors.budget import peer_of
+from mainstem.doors.budget import STEP_S, peer_of
 from mainstem.doors.text.connections import TextConnections
 from mainstem.doors.text.frames import FrameReader, InvalidLength, frame
 from mainstem.doors.text.requests import (
@@ -160,6 +160,8 @@ class TextConnection(asyncio.Protocol):
     # Responses
 
     async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + STEP_S
         try:
             while self._waiting and await self._can_write():
                 run = next_run(self._waiting)
@@ -172,9 +174,12 @@ class TextConnection(asyncio.Protocol):
                 if isinstance(run[0], RequestRefused) and run[0].closes:
                     return
                 self._receive()
+                if loop.time() >= ends and self._waiting:
+                    await self._connections.turns.wait()
+                    ends = loop.time() + STEP_S
         finally:
             self._worker = None
-            self._active_at = asyncio.get_running_loop().time()
+            self._active_at = loop.time()
             if not self._reading:
                 self._linger()
 

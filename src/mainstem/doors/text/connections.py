@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from mainstem import events
-from mainstem.doors.budget import Seats
+from mainstem.doors.budget import Budget
 from mainstem.doors.open_connections import OpenConnections
 
 TEXT_FRAME_S = 30.0  # a connection with an incomplete request is closed after this
@@ -31,9 +31,10 @@ class HeldConnection(Protocol):
 
 
 class TextConnections(OpenConnections[HeldConnection]):
-    def __init__(self, seats: Seats, idle_s: float) -> None:
+    def __init__(self, budget: Budget, limit: int, idle_s: float) -> None:
         super().__init__()
-        self._seats = seats
+        self.turns = budget.turns
+        self._seats = budget.door(limit)
         self._idle_s = idle_s
         self._sweep: asyncio.TimerHandle | None = None
 

@@ -37,14 +37,19 @@ class TextDoor:
         self._segment_entries = segment_entries
         self._stall_s = stall_s
         self._insecure = insecure
-        self._connections = TextConnections((budget or Budget()).door(connections_max), idle_s)
+        self._connections = TextConnections(budget or Budget(), connections_max, idle_s)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address as bound. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+            self._connection,
+            address.host,
+            address.port,
+            backlog=_BACKLOG,
+            start_serving=False,
+            reuse_port=address.reuse_port,
         )
         host, port, *_ = self._server.sockets[0].getsockname()
         bound = Address(host, port)

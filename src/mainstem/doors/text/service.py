@@ -62,6 +62,7 @@ class TextService:
 
     async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         """One response per request, in order. `next_run` makes the runs."""
+        await self._broker.catch_up()
         view = caller.view
         if view is None:
             return await self._answer(run, caller)

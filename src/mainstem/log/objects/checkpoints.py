@@ -60,8 +60,12 @@ class ChildCheckpointer:
 
     async def save(self) -> int:
         position = self._position
-        await _run_child(b"", str(self._directory), str(position))
+        await self.save_at(position)
         return position
+
+    async def save_at(self, position: int) -> None:
+        """Store the state at an object boundary; the ledger may be past it."""
+        await _run_child(b"", str(self._directory), str(position))
 
 
 class SharedChildCheckpointer:

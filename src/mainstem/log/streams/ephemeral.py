@@ -129,7 +129,7 @@ class EphemeralStreams:
     async def _reserve(self, stream: int, count: int) -> int:
         """The base offset of the next `count` records, once a synced ceiling covers them."""
         while True:
-            # Looked up anew each time round: other appends may have passed while this one waited.
+            # Look it up again each time: other appends may have passed while this one waited.
             base = int(self._state.end[self._stream(stream).number])
             ceiling = self._visibility.next_ceiling(stream, base + count)
             if ceiling is None and self._visibility.below_ceiling(stream, base + count):

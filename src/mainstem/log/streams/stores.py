@@ -1,6 +1,6 @@
 """Streams by where their records are: in the log, or in this process's memory only.
 
-Both kinds answer the same calls, so whoever reads or writes a stream need not know which one it is.
+Both kinds answer the same calls, so readers and writers need not know which one a stream is.
 """
 
 from __future__ import annotations

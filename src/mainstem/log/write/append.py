@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from mainstem.errors import MainstemError, Rejected
+from mainstem.ledger.publish_sequences import PublishSequence, SequencePublished
 from mainstem.records.header import Slice, SliceFacts
 
 Placed = tuple[int, bool]  # base offset, and whether an idempotent retry got the original's
@@ -22,6 +24,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
     facts: SliceFacts
     size: int  # logical bytes, which caps count
     records: bytes = b""  # packed RECORD rows, if the stream tracks single records
+    sequence: PublishSequence | None = None  # of a Pulsar producer: the ledger appends it once
 
 
 class Waiter(Protocol):
@@ -36,6 +39,41 @@ class Waiter(Protocol):
     def set_result(self, placed: Placed, /) -> None: ...
 
     def set_exception(self, error: BaseException, /) -> None: ...
+
+
+class SequencedAppend:
+    """Passes the outcome of an append and of its PublishSequence to one waiter."""
+
+    __slots__ = ("_refusal", "_waiter")
+
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter = waiter
+        self._refusal: BaseException | None = None
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, placed: Placed, /) -> None:
+        """The command follows, and has the same offset."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._refusal = error
+
+    def published(self, done: asyncio.Future[SequencePublished | MainstemError]) -> None:
+        """The command was applied, or not committed."""
+        if done.cancelled():
+            error: BaseException | None = asyncio.CancelledError()
+        else:
+            error = done.exception()
+        outcome = None if error is not None else done.result()
+        if self._waiter.done():
+            return
+        if isinstance(outcome, SequencePublished):
+            self._waiter.set_result((outcome.base, outcome.duplicate))
+        elif error is not None:
+            self._waiter.set_exception(error)
+        else:
+            self._waiter.set_exception(self._refusal or outcome or Rejected("the messages were not appended"))
 
 
 def promise() -> asyncio.Future[Placed]:

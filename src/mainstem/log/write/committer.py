@@ -52,7 +52,7 @@ from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
-from mainstem.log.write.append import AppendRequest, Placed, Waiter
+from mainstem.log.write.append import AppendRequest, Placed, SequencedAppend, Waiter
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
@@ -130,6 +130,8 @@ class Committer:
         # Groups of a shared log that are being uploaded or committed.
         self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
         self._in_line = asyncio.Event()
+        self._inline_bytes = 0  # a payload up to this size needs no upload
+        self._line_moved = asyncio.Event()  # … and waits for this, unless it grows
         self._work = asyncio.Event()
         self._roll_due = False  # the current object has reached its limit of slices
         self._direct = False  # small groups are written on the loop, without a task
@@ -234,6 +236,11 @@ class Committer:
         """Add to the group. The caller then calls `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
+        if request.sequence is not None and not apart:
+            sequenced = SequencedAppend(waiter)
+            self._add_slice(request, sequenced, apart=True)
+            self._enqueue(request.sequence).add_done_callback(sequenced.published)
+            return
         slice, records = request.batches, request.records
         length = len(slice)
         row = _packed(request)
@@ -343,8 +350,11 @@ class Committer:
             if not self._called:  # once for all proposals of one turn of the loop
                 self._called = True
                 self._loop.call_soon(self._write_now)
-        elif not self._work.is_set():
+            return
+        if not self._work.is_set():
             self._work.set()
+        if group.payload_bytes > self._inline_bytes or self._full:
+            self._line_moved.set()
 
     def _complete_filling(self) -> None:
         """Close the group being filled: later proposals go into the next one."""
@@ -377,6 +387,7 @@ class Committer:
         """A shared log: upload the payloads of several groups concurrently."""
         while True:
             await self._uploads.acquire()
+            await self._fill_behind(following)
             group = await self._take_group()
             entry = self._entry(group)
             # The number is used up even on failure: a write without a response may appear later.
@@ -387,6 +398,13 @@ class Committer:
             uploading.add_done_callback(_seen)  # the commit raises its error
             self._line.append((group, entry, encoded, uploading))
             self._in_line.set()
+
+    async def _fill_behind(self, following: Follower) -> None:
+        """A group without an upload fills until those before it are committed: in line it would only wait."""
+        self._inline_bytes = following.inline_bytes
+        while self._line and not self._full and self._filling.payload_bytes <= self._inline_bytes:
+            self._line_moved.clear()
+            await self._line_moved.wait()
 
     async def _commit_uploaded(self, following: Follower) -> None:
         """A shared log: commit groups in the order in which their uploads started."""
@@ -399,6 +417,7 @@ class Committer:
                 await self._settle(group, self._commit_shared(following, group, entry, encoded, uploading))
             finally:
                 self._line.popleft()
+                self._line_moved.set()
                 self._uploads.release()
 
     async def _take_group(self) -> CommitGroup:

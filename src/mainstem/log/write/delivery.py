@@ -55,7 +55,7 @@ _REFUSALS: dict[int, Callable[[], MainstemError]] = {
     ),
     AppendCode.PRODUCER_FENCED: lambda: ProducerFenced("a newer epoch of this producer has taken over"),
     AppendCode.INVALID_TRANSACTION: lambda: InvalidTransaction(
-        "the batch is no part of an open transaction of its producer, or ought to be"
+        "a transactional batch needs an open transaction of its producer, and a plain one must not have one"
     ),
     AppendCode.BROKER_FENCED: lambda: BrokerFenced(
         "this broker was replaced: it must rejoin before it writes"

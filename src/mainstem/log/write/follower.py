@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mainstem import events
-from mainstem.errors import Closed, OutcomeUnknown, Stale, Unavailable, invariant
+from mainstem.errors import Closed, NoSpace, OutcomeUnknown, ReadOnly, Stale, Unavailable, invariant
 from mainstem.ledger.entry import Entry
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.read.index import ExtentIndex
@@ -44,6 +44,11 @@ class Follower:
         self._barrier: asyncio.Task[None] | None = None
         self._next_barrier: asyncio.Task[None] | None = None
 
+    @property
+    def inline_bytes(self) -> int:
+        """A payload up to this size needs no upload."""
+        return self._port.inline_bytes
+
     async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
         """Upload a commit's large payloads ahead of its turn."""
         return await self._port.prepare(encoded, slices)
@@ -61,8 +66,8 @@ class Follower:
                     # The port may be ahead of the ledger: earlier commits could not be read at the time.
                     await self._reach(others.commits[0].placement.position)
                     self._apply(others.commits)
-                except (Stale, Closed):
-                    raise  # it was not written, and never will be
+                except (Stale, Closed, NoSpace, ReadOnly):
+                    raise  # it was not written, and never will be; or nothing more is, and what was will be found
                 except Unavailable as error:
                     raise OutcomeUnknown(f"whether this was written is unknown: {error}") from error
                 else:
@@ -77,9 +82,7 @@ class Follower:
         try:
             await self._reach(position)
         except Unavailable as error:
-            raise OutcomeUnknown(
-                f"this was written, but not what became of it can be told: {error}"
-            ) from error
+            raise OutcomeUnknown(f"the commit was written, but its outcome is unknown: {error}") from error
 
     def take_number(self, broker: int) -> None:
         """Change this broker's number. Call before its first commit."""

@@ -12,13 +12,14 @@ from mainstem.ledger.ledger import Ledger
 from mainstem.log.write.committer import Committer
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import SharedCommitLog
+from mainstem.ports.host import machine_of
 
 _log = logging.getLogger("mainstem.log")
 
 
 class Sharing:
     """`asked`: the broker's number; None: the log assigns one. `boot_id` distinguishes this process from others with
-    the same number."""
+    the same number; it starts with that of the machine. `on_host`: the log is in files of this machine."""
 
     def __init__(
         self,
@@ -30,7 +31,10 @@ class Sharing:
         asked: int | None,
         boot_id: str,
         node: str,
+        on_host: bool = False,
     ) -> None:
+        self._port = port
+        self._on_host = on_host
         self.broker = ledger.brokers.unused() if asked is None else asked
         self.failure: MainstemError | None = None  # why this process cannot continue
         self.failed = asyncio.Event()  # set with it
@@ -44,7 +48,7 @@ class Sharing:
         self.following = committer.share(port, self._commit_failed)
 
     async def boot(self) -> Booted:
-        """A new epoch. Offsets do not jump: what was written to a shared log is durable."""
+        """A new epoch. Offsets do not jump, because what was written to a shared log is durable; but see `_jumps`."""
         trusted = self.clock_trusted
         self.trust_clock(False)  # not validated yet, or not since this process was suspended
         try:
@@ -63,8 +67,20 @@ class Sharing:
                 continue  # another process was quicker
             self._numbered = True
             return booted
-        boot = Boot(self.broker, self._boot_id, jump=False, node=self._node)
+        boot = Boot(self.broker, self._boot_id, jump=self._jumps, node=self._node)
         return cast(Booted, await self._committer.propose_alone(boot))
+
+    @property
+    def _jumps(self) -> bool:
+        """Whether the files may lack what a single broker wrote: the machine stopped before a sync, or one failed.
+
+        Of several brokers that boot after that, the first one's jump leaves nothing for the others to do."""
+        if not self._on_host:
+            return False
+        here = machine_of(self._boot_id)
+        return self._port.suspect or any(
+            not one.halted and (not here or machine_of(one.boot_id) != here) for one in self._ledger.brokers
+        )
 
     async def rejoin(self) -> None:
         """Take a new epoch, after this broker expired or lost the log's tail."""
@@ -130,7 +146,7 @@ class Sharing:
 
     def _fail(self, error: MainstemError) -> None:
         if self.failure is None:
-            _log.error("the log cannot be gone on with", extra={"error": str(error)})
+            _log.error("log failed; broker stopping", extra={"error": str(error)})
             self.failure = error
             self._committer.refuse(error)
             self.failed.set()

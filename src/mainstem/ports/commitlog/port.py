@@ -203,6 +203,11 @@ class SharedCommitLog(CommitLog, Protocol):
     that first). A commit comes after all that `follow` and Overtaken gave the caller: after opening, follow up to
     `end` before the first append."""
 
+    @property
+    def inline_bytes(self) -> int:
+        """A payload up to this size needs no upload: `prepare` returns at once. May change at any time."""
+        ...
+
     async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
         """Upload the large parts of a commit. Calls may overlap; `append` takes what this returns.
 
@@ -212,7 +217,9 @@ class SharedCommitLog(CommitLog, Protocol):
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None
     ) -> Placement:
-        """As `CommitLog.append`, with what `prepare` uploaded. Calls do not overlap."""
+        """As `CommitLog.append`, with what `prepare` uploaded. Calls do not overlap.
+
+        Others' commits may come before it that the caller has not seen: follow up to its position, then apply it."""
         ...
 
     async def checkpoints(self) -> list[int]:

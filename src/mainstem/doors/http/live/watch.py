@@ -130,7 +130,7 @@ async def get_watch(request: HttpRequest) -> WatchStream:
     live = request.context.live
     session = live.sessions.find(request.parameters["wid"])
     if session is None:
-        raise Refusal(404, "not_found", "there is no such watch session, or not any more: make a new one")
+        raise Refusal(404, "not_found", "the watch session does not exist or has expired: create a new one")
     if session.owner != request.client.id or not all(
         request.view is None or request.view.plain_topic(topic) is not None for topic in session.topics
     ):

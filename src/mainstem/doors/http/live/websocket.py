@@ -138,7 +138,7 @@ class Socket:
             self._fail(None, "unsupported_message", 'a command is an object with an "op"')
             return
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            self._fail(None, "invalid_json", "the message is no JSON")
+            self._fail(None, "invalid_json", "the message is not valid JSON")
             return
         try:
             await self._execute(head, body)
@@ -160,7 +160,7 @@ class Socket:
                 await self._publish(head, self._qualified(decoded(decoder_of(Publish), body)), body)
             case _:
                 known = "subscribe, unsubscribe, publish, ping"
-                self._fail(head, "unsupported_message", f"there is no such op; there are {known}")
+                self._fail(head, "unsupported_message", f"unknown op; use one of {known}")
 
     def _qualified(self, command: T) -> T:
         """A command, with full names."""

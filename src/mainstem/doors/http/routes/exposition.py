@@ -34,7 +34,7 @@ async def get_metrics(request: HttpRequest) -> Response:
 
 
 def _names_resources(metric: Metric) -> bool:
-    """Whether it tells of topics and groups by name: not for keys that may know of some only."""
+    """Whether a label names a topic or group: keys with prefixes do not get such a metric."""
     return any(label in _NAMES for labels, _ in metric.samples for label, _ in labels)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import asdict
 
 from mainstem.api.access import Operation, ResourceType
 from mainstem.api.groups import (
+    AssignedTopic,
     GroupDeletion,
     GroupDescription,
     GroupList,
@@ -23,9 +23,11 @@ from mainstem.api.groups import (
 )
 from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
 from mainstem.broker.groups.consumer_member import ConsumerMember
+from mainstem.broker.groups.consumer_protocol import read_assignment
+from mainstem.broker.groups.lags import lags
 from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
-from mainstem.broker.groups.service import Groups, ListedGroup, subscription_group
+from mainstem.broker.groups.service import SUBSCRIPTION, Groups, ListedGroup, subscription_group
 from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.group import ShareMember
 from mainstem.broker.subscriptions.service import SubscriptionSummary
@@ -36,17 +38,39 @@ from mainstem.doors.http.transport.requests import HttpRequest, forbidden
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound, Unavailable
 
+Member = ClassicMember | ConsumerMember | ShareMember
+
 _reset_body = msgspec.json.Decoder(ResetBody)
 
 
 async def list_groups(request: HttpRequest) -> Response:
     """List groups with members or offsets."""
-    listed = [_row(group) for group in _listed(request, everywhere=True) if allowed(request, group.name)]
-    return reply(GroupList(listed, request.performance()))
+    groups = groups_of(request)
+    listed = [group for group in _listed(request, everywhere=True) if allowed(request, group.name)]
+    members, known = groups.members(), dict(lags(request.broker.log, (group.name for group in listed)))
+    rows = []
+    for group in listed:
+        subscribed = request.broker.subscriptions.of_group(group.name)
+        count = members.get(group.name, 0) if groups.coordinates(group.name) else None
+        if group.kind == SUBSCRIPTION:
+            count = sum(len(one.consumers) for _, _, one in subscribed)
+        lag = known.get(group.name)
+        rows.append(
+            GroupListing(
+                group.name,
+                group.state,
+                group.kind,
+                group.protocol_type,
+                count,
+                None if lag is None else lag + sum(one.backlog for _, _, one in subscribed),
+                sorted(_topics_of(request, group.name)),
+            )
+        )
+    return reply(GroupList(rows, request.performance()))
 
 
 def _listed(request: HttpRequest, *, everywhere: bool) -> list[ListedGroup]:
-    """Groups, and subscriptions that are no groups as well."""
+    """Groups, and subscriptions whose names no group has."""
     found = {group.name: group for group in groups_of(request).list(everywhere=everywhere)}
     for name, consumers in request.broker.subscriptions.groups().items():
         found.setdefault(name, subscription_group(name, consumers))
@@ -66,21 +90,14 @@ async def get_group(request: HttpRequest) -> Response:
         raise GroupNotFound(name)
     offsets = _offsets(request, groups, name) + [_left(request, *row) for row in subscribed]
     found = groups.get(name)
-    members: list[ClassicMember | ConsumerMember | ShareMember] = (
-        [] if found is None else [*found.members.values()]
-    )
+    members: list[Member] = [] if found is None else [*found.members.values()]
     return reply(
         GroupDescription(
-            **asdict(_row(listed)),
-            members=[
-                MemberDescription(member.member_id, member.client_id, member.client_host, member.instance_id)
-                for member in members
-            ]
-            + [
-                MemberDescription(consumer.name, consumer.name, "", None)
-                for _, _, subscription in subscribed
-                for consumer in subscription.consumers
-            ],
+            group=listed.name,
+            state=listed.state,
+            kind=listed.kind,
+            protocol_type=listed.protocol_type,
+            members=[_member(request, member) for member in members] + _consumers(subscribed),
             offsets=offsets,
             lag=sum(row.lag for row in offsets),
             performance=request.performance(),
@@ -214,8 +231,20 @@ def require_group(request: HttpRequest, operation: Operation, group: str) -> Non
         raise forbidden(operation, ResourceType.GROUP, group)
 
 
-def _row(group: ListedGroup) -> GroupListing:
-    return GroupListing(group.name, group.state, group.kind, group.protocol_type)
+def _member(request: HttpRequest, member: Member) -> MemberDescription:
+    if isinstance(member, ClassicMember):
+        given = read_assignment(member.assignment) or {}
+        partitions = {topic: sorted(numbers) for topic, numbers in given.items()}
+    else:
+        partitions = {}
+        for topic_id, number in sorted(member.assigned):
+            topic = request.broker.streams.get_by_id(topic_id)
+            if topic is not None:
+                partitions.setdefault(topic.name, []).append(number)
+    assignment = [AssignedTopic(topic, numbers) for topic, numbers in sorted(partitions.items())]
+    return MemberDescription(
+        member.member_id, member.client_id, member.client_host, member.instance_id, assignment
+    )
 
 
 def _offsets(request: HttpRequest, groups: Groups, name: str) -> list[GroupOffset]:
@@ -256,6 +285,15 @@ def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
             )
         )
     return rows
+
+
+def _consumers(subscribed: list[tuple[Topic, int, SubscriptionSummary]]) -> list[MemberDescription]:
+    """The consumers of subscriptions, each with the partition that it reads."""
+    return [
+        MemberDescription(consumer.name, consumer.name, "", None, [AssignedTopic(topic.name, [partition])])
+        for topic, partition, one in subscribed
+        for consumer in one.consumers
+    ]
 
 
 def _left(request: HttpRequest, topic: Topic, partition: int, one: SubscriptionSummary) -> GroupOffset:

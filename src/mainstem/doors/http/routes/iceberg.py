@@ -1,4 +1,4 @@
-"""The Iceberg REST catalog, for Spark, Trino, DuckDB, PyIceberg and whoever else speaks it.
+"""The Iceberg REST catalog, for Spark, Trino, DuckDB, PyIceberg and other clients.
 
 Its errors have a shape of their own: {"error": {"message", "type", "code"}}, where `type` is the name of an
 exception in Iceberg's Java library.

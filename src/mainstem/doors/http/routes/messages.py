@@ -7,6 +7,7 @@ import codecs
 
 from mainstem import limits
 from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
+from mainstem.broker.json_search import json_condition
 from mainstem.broker.messages import MessageFilter, MessagePage, Messages
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
@@ -28,7 +29,7 @@ async def get_messages(request: HttpRequest) -> Response:
     topic = broker.streams.topic(request.topic)
     await broker.routing.drain(topic.name)
     limit = max(1, min(request.number("limit", MESSAGES_SHOWN_DEFAULT), MESSAGES_SHOWN_MAX))
-    sought = MessageFilter(*(((request.text(name) or "").encode()) for name in ("key", "value", "header")))
+    sought = _sought(request)
     messages = Messages(broker)
     limiter = await read_allowed(request, request.topic)
     await request.reserve(limits.LARGE_READ_BYTES)
@@ -43,12 +44,25 @@ async def get_messages(request: HttpRequest) -> Response:
     return reply(_answer(request, page))
 
 
+def _sought(request: HttpRequest) -> MessageFilter:
+    key, value, header = ((request.text(name) or "").encode() for name in ("key", "value", "header"))
+    json, until_ms = request.text("json"), _offset(request, "until")
+    return MessageFilter(
+        key,
+        value,
+        header,
+        json_condition(json) if json else None,
+        _offset(request, "since") or 0,
+        limits.OFFSET_MAX if until_ms is None else until_ms,
+    )
+
+
 def _offset(request: HttpRequest, name: str) -> int | None:
     given = request.text(name)
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= _DIGITS_MAX):
-        raise invalid(f"{name}={given[:64]} is no offset")
+        raise invalid(f"{name}={given[:64]} is not a whole number of at most {_DIGITS_MAX} digits")
     return int(given)
 
 

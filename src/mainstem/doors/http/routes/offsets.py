@@ -31,7 +31,7 @@ async def get_offsets(request: HttpRequest) -> Response:
     topic = request.broker.streams.topic(request.topic)
     at = request.text("at") or _LATEST
     if at not in (_EARLIEST, _LATEST) and not (at.isascii() and at.isdigit() and len(at) <= _DIGITS_MAX):
-        raise invalid(f"at={at[:64]} is no place: earliest, latest, or milliseconds since 1970")
+        raise invalid(f"at={at[:64]} is not a position: use earliest, latest, or milliseconds since 1970")
     isolation = request.text("isolation") or "read_committed"
     if isolation not in ("read_committed", "read_uncommitted"):
         raise invalid("isolation is read_committed or read_uncommitted")

@@ -32,6 +32,7 @@ class RequestTarget(NamedTuple):
 async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) -> Response | Stream | Push:
     """Have the endpoint serve a request of a broker that shares its log."""
     broker = request.broker
+    await broker.catch_up()
     asked = request.header(_HEADER)
     if asked is not None:
         await _reach(broker.cluster, asked)

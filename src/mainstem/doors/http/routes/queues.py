@@ -196,7 +196,7 @@ def _token(lease_id: str, seq: int) -> int:
     """The token in a lease id; one that matches nothing if the id is of another job, or not one of ours."""
     written = _LEASE_ID.fullmatch(lease_id)
     if written is None:
-        raise invalid(f"{lease_id[:64]!r} is no lease id: send it as the claim gave it")
+        raise invalid(f"{lease_id[:64]!r} is not a lease id: send the one that the claim returned")
     digits = written[1]
     if len(digits) != 2 * _HEX_DIGITS or int(digits[_HEX_DIGITS:], 16) != seq:
         return _NO_TOKEN

@@ -147,7 +147,7 @@ def is_json(value: bytes) -> bool:
 
 
 def quoted(value: bytes) -> bytes:
-    """A JSON string; bytes that are no UTF-8 are replaced."""
+    """A JSON string; bytes that are not UTF-8 are replaced."""
     return _quote(value.decode("utf-8", "replace"))
 
 

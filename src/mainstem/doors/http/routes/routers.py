@@ -125,5 +125,5 @@ async def delete_router(request: HttpRequest) -> Response:
         _require_all(request, request.broker.routers.info(name))
         deleted = await request.broker.routers.delete(name)
     except RouterNotFound:
-        deleted = False  # nothing to do is no error
+        deleted = False  # nothing to do is not an error
     return reply(RouterDeletion(name, deleted, request.performance()))

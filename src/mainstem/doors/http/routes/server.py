@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from mainstem import limits
 from mainstem.api.access import PREFIXED, Operation, ResourceType
+from mainstem.api.history import Alert
 from mainstem.api.server import (
     BackupBody,
     BrokerView,
@@ -27,6 +28,7 @@ from mainstem.api.server import (
     ServerOverview,
 )
 from mainstem.broker.overview import Overview, SortBy
+from mainstem.doors.http.routes.history import alerts_for
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, invalid
 from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
@@ -40,6 +42,8 @@ _RIGHTS = {
     "delete": Operation.DELETE,
     "admin": Operation.ALTER_CONFIGS,
 }
+
+_DISK_FREE_MIN = 0.1  # of the disk
 
 _backup_body = msgspec.json.Decoder(BackupBody)
 _pipeline_report = msgspec.json.Decoder(PipelineReport)
@@ -75,7 +79,7 @@ def _uptime_ms(request: HttpRequest) -> int:
 
 async def get_overview(request: HttpRequest) -> Response:
     """Get storage by tier, the doors, and the brokers of the same log."""
-    context = request.context
+    context, disk = request.context, _disk(request)
     return reply(
         ServerOverview(
             **asdict(Overview(request.broker).glance()),
@@ -83,10 +87,19 @@ async def get_overview(request: HttpRequest) -> Response:
             uptime_ms=_uptime_ms(request),
             doors=dict(request.broker.cluster.here.addresses),
             lake_drivers=len(context.lake_reports.drivers()),
-            disk=_disk(request),
+            disk=disk,
+            alerts=_alerts(request, disk),
             performance=request.performance(),
         )
     )
+
+
+def _alerts(request: HttpRequest, disk: DiskSpace | None) -> list[Alert]:
+    found = alerts_for(request)
+    free = 1.0 if disk is None else disk.free_bytes / max(1, disk.total_bytes)
+    if free < _DISK_FREE_MIN:
+        found.insert(0, Alert("disk", free < _DISK_FREE_MIN / 2, f"{free:.0%} of the disk is free"))
+    return found
 
 
 def _disk(request: HttpRequest) -> DiskSpace | None:
@@ -111,6 +124,7 @@ async def get_topics(request: HttpRequest) -> Response:
         descending=request.flag("descending", False),
         skip=request.number("skip", 0),
         limit=max(1, min(request.number("limit", limits.TOPIC_PAGE_DEFAULT), limits.TOPIC_PAGE_MAX)),
+        recent=request.context.history.recent,
     )
     return reply(replace(found, performance=request.performance()))
 

@@ -8,10 +8,17 @@ import msgspec
 
 from mainstem import limits
 from mainstem.api.access import Operation
-from mainstem.api.topics import PartitionDescription, SettingsBody, TopicSettings
+from mainstem.api.topics import (
+    PartitionDescription,
+    SettingDescription,
+    SettingDescriptions,
+    SettingsBody,
+    TopicSettings,
+)
 from mainstem.broker.namespaces import split
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.names import valid_name
+from mainstem.broker.topics.topic_settings import TOPIC_SETTINGS
 from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
@@ -24,6 +31,15 @@ _settings_body = msgspec.json.Decoder(SettingsBody)
 async def get_settings(request: HttpRequest) -> Response:
     """Get the partitions and settings of a topic."""
     return reply(_settings(request))
+
+
+async def list_settings(request: HttpRequest) -> Response:
+    """List the settings that topics have, with their defaults and what they change."""
+    rows = [
+        SettingDescription(row.name, row.kind, row.default, row.help, row.inert, row.fixed)
+        for row in TOPIC_SETTINGS
+    ]
+    return reply(SettingDescriptions(rows, request.performance()))
 
 
 async def patch_settings(request: HttpRequest) -> Response:

@@ -210,7 +210,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        response = error_response(400, "invalid_request", f"this is no HTTP/1.1 request: {msg}")
+        response = error_response(400, "invalid_request", f"this is not an HTTP/1.1 request: {msg}")
         self.transport.write(_head(response, 400, keep_alive=False) + response.body)
         self.transport.close()
 

@@ -14,8 +14,10 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.groups.service import Groups
+from mainstem.broker.history import History
 from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.reports import LakeReports, PipelineReports
+from mainstem.broker.watch_session_files import WATCH_SESSIONS, WatchSessionFiles
 from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
 from mainstem.doors.http.transport.live_connections import LiveConnections
@@ -82,6 +84,9 @@ class Context:
     published: list[Callable[[], Iterable[Metric]]] = field(
         default_factory=list
     )  # the counters of other doors
+    sampled: list[Callable[[], Iterable[Metric]]] = field(
+        default_factory=list
+    )  # those that the history needs
     mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
@@ -89,12 +94,20 @@ class Context:
     _own_groups: Groups | None = None  # of members that come through this door, if it is the only one
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
+    history: History = field(init=False)
 
     def __post_init__(self) -> None:
         self.clients = HttpClients(self.broker, insecure=self.insecure)
-        self.live = LiveConnections(self.broker.clock, self.limits.watch_sessions, self.broker.rates.stored)
+        options = self.broker.options
+        self.live = LiveConnections(
+            self.broker.clock,
+            self.limits.watch_sessions,
+            self.broker.rates.stored,
+            WatchSessionFiles(options.data_dir / WATCH_SESSIONS) if options.workers else None,
+        )
         self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
         self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
+        self.history = History(self.broker)
         self.broker.access.listeners.append(self.live.check_rights)
         self.published += [
             self.broker.log.commit_metrics.published,

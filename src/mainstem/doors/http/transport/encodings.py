@@ -48,7 +48,7 @@ async def unpacked(encoding: bytes, body: bytes, bound: int, off_loop: OffLoop) 
         if len(body) >= _OFF_LOOP_BYTES or (len(whole) > inline and inline < bound):
             whole = await off_loop(lambda: unpack(body, bound))
     except (zlib.error, zstandard.ZstdError, EOFError) as wrong:
-        raise invalid(f"the body is no {name.decode()}: {wrong}") from None
+        raise invalid(f"the body is not valid {name.decode()}: {wrong}") from None
     if len(whole) > bound:
         raise Refusal(
             413, "payload_too_large", f"the body is over the limit of {bound} bytes", {"max": bound}

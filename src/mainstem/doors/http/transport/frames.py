@@ -53,7 +53,7 @@ def tombstone_data(watch_page: WatchPage, *, first: bool, plain: bool = False) -
     """`first`: nothing of the topic was read through this connection before."""
     gap = watch_page.page.tombstone
     if gap is None:
-        raise InvariantBroken("a tombstone is told of where there is one")
+        raise InvariantBroken("a tombstone frame needs a tombstone")
     return b'{"topic":%b,%b"reason":%b,"gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d}' % (
         _encode(shown(watch_page.topic, plain=plain)),
         _partition(watch_page),

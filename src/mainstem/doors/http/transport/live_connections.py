@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mainstem.broker.cluster.clock import Clock
 from mainstem.broker.rates import Rates
+from mainstem.broker.watch_session_files import WatchSessionFiles
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.doors.http.live.broadcast import Broadcast
 from mainstem.doors.http.live.heartbeats import Heartbeats
@@ -24,9 +25,11 @@ class LiveConnection(Protocol):
 
 
 class LiveConnections:
-    def __init__(self, clock: Clock, sessions_max: int, rates: Rates) -> None:
+    def __init__(
+        self, clock: Clock, sessions_max: int, rates: Rates, session_files: WatchSessionFiles | None = None
+    ) -> None:
         self._rates = rates
-        self.sessions = WatchSessions(clock, sessions_max)
+        self.sessions = WatchSessions(clock, sessions_max, files=session_files)
         self.heartbeats = Heartbeats(clock)
         self.broadcast = Broadcast()
         self.open: set[LiveConnection] = set()

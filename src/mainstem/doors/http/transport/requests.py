@@ -285,7 +285,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.ValidationError as wrong:
         raise invalid(f"the body does not fit: {wrong}") from None
     except (msgspec.DecodeError, RecursionError) as wrong:
-        raise invalid(f"the body is no JSON: {wrong}") from None
+        raise invalid(f"the body is not valid JSON: {wrong}") from None
 
 
 def forbidden(operation: Operation, kind: ResourceType, name: str) -> Refusal:

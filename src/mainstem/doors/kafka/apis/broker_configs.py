@@ -45,7 +45,7 @@ def broker_settings(context: KafkaContext) -> list[BrokerSetting]:
             "num.partitions",
             "int",
             str(context.default_partitions),
-            "Partitions of a topic made without a word.",
+            "Partitions of a topic that is created without a number of partitions.",
         ),
         BrokerSetting(
             "socket.request.max.bytes", "int", str(limits.KAFKA_REQUEST_BYTES_MAX), "The largest request."

@@ -24,7 +24,7 @@ from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
-_CONSUMER = i8(1)  # kind of member
+_CLASSIC, _CONSUMER = i8(0), i8(1)  # kinds of members
 
 
 async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
@@ -81,7 +81,7 @@ def _member(call: Call, group: ConsumerGroup, member: ConsumerMember) -> Member:
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(call, member.assigned),
         target_assignment=_assignment(call, group.target.get(member.member_id, frozenset())),
-        member_type=_CONSUMER,
+        member_type=_CLASSIC if member.classic else _CONSUMER,
     )
 
 

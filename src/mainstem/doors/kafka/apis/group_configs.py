@@ -59,7 +59,7 @@ async def _edit(
             elif edit.operation == "set":
                 put.append((edit.name, edit.text))
             else:
-                raise ItemRefused(ErrorCode.invalid_config, f"{edit.name[:64]} is no list")
+                raise ItemRefused(ErrorCode.invalid_config, f"{edit.name[:64]} is not a list")
         check_settings(put, removed)
         if not dry_run:
             await context.broker.shares.change_settings(group, put, removed)

@@ -25,10 +25,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         code = ErrorCode.none
         instance = member.group_instance_id
         try:
-            if instance is not None and not member.member_id:
-                await call.context.groups.remove(request.group_id, instance)
-            else:
-                call.context.groups.leave(request.group_id, member.member_id, instance)
+            await call.context.groups.leave(request.group_id, member.member_id, instance)
         except (Unavailable, InvalidGroupName) as error:
             return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code_of(error), members=())
         except MainstemError as error:

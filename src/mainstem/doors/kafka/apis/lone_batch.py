@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mainstem.broker.append import Placed
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.producer_rights import ProducerRights
+from mainstem.doors.kafka.apis.record_errors import write_record_errors
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.errors import produce_code_of
 from mainstem.doors.kafka.transport.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
@@ -147,10 +148,13 @@ class LoneBatches:
         )
 
     def refusal(self, correlation: int, index: int, error: BaseException) -> bytes:
-        # The tail: no record errors, then a null message, then the rest.
-        none, rest = (self._tail[:1], self._tail[2:]) if self._flexible else (self._tail[:4], self._tail[6:])
+        rest = (
+            self._tail[2:] if self._flexible else self._tail[6:]
+        )  # after no record errors and a null message
+        message = self._call.text(str(error))
+        invalid = write_record_errors(error, message, self._flexible)
         failure = _PARTITION.pack(index, produce_code_of(error, abortable=self._abortable), -1, -1, -1)
-        body = self._head + failure + none + write_string(self._call.text(str(error)), self._flexible) + rest
+        body = self._head + failure + invalid + write_string(message, self._flexible) + rest
         return _HEAD.pack(len(body) + 4, correlation) + body
 
 

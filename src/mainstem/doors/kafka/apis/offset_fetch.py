@@ -144,7 +144,7 @@ def _partition(
     try:
         return _committed(number, groups.committed(group, topic, number, unstable))
     except NotFound:
-        return _committed(number, None)  # an unknown topic has no committed offsets, which is no error
+        return _committed(number, None)  # an unknown topic has no committed offsets, which is not an error
     except UnstableOffsets as error:
         return _committed(number, None, group_code_of(error))
 

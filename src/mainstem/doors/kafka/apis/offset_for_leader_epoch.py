@@ -47,7 +47,7 @@ def _partition(streams: StreamService, name: str, wanted: OffsetForLeaderPartiti
         except MainstemError as error:
             code = code_of(error)
     if wanted.leader_epoch != LEADER_EPOCH:
-        epoch = end = -1  # an unknown epoch is no error
+        epoch = end = -1  # an unknown epoch is not an error
     return EpochEndOffset(
         error_code=code, partition=wanted.partition, leader_epoch=i32(epoch), end_offset=i64(end)
     )

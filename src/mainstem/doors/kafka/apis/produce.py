@@ -26,7 +26,7 @@ Answer body:
 | · · base_offset      | i8                            |          |
 | · · log_append_time  | i8, -1 = the producer's times | 2+       |
 | · · log_start_offset | i8                            | 5+       |
-| · · record_errors    | array, always empty           | 8+       |
+| · · record_errors    | array (record_errors.py)      | 8+       |
 | · · error_message    | nullable string               | 8+       |
 | throttle_time_ms     | i4                            | 1+       |
 """
@@ -44,6 +44,7 @@ from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.lone_batch import LoneBatches
+from mainstem.doors.kafka.apis.record_errors import write_record_errors
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of
@@ -83,7 +84,18 @@ _NO_THROTTLE = INT32.pack(0)
 class _PartitionProduce:
     """One partition of a request, and its outcome."""
 
-    __slots__ = ("append_time", "base", "code", "index", "message", "records", "start", "stream", "work")
+    __slots__ = (
+        "append_time",
+        "base",
+        "code",
+        "error",
+        "index",
+        "message",
+        "records",
+        "start",
+        "stream",
+        "work",
+    )
 
     def __init__(self, index: int, records: Slice | None) -> None:
         self.index = index
@@ -95,9 +107,10 @@ class _PartitionProduce:
         self.start = -1
         self.code = 0
         self.message: str | None = None
+        self.error: BaseException | None = None
 
-    def fail(self, code: int, message: str) -> None:
-        self.code, self.message = code, message
+    def fail(self, code: int, message: str, error: BaseException | None = None) -> None:
+        self.code, self.message, self.error = code, message, error
         self.base = self.append_time = self.start = -1
 
     def done(self) -> bool:
@@ -212,7 +225,7 @@ class _Produce:
             )
         except MainstemError as error:
             part.work = None
-            part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
+            self._fail(part, error)
             return
         part.stream = topic.streams[part.index]
         if topic.config.timestamp_type == "LogAppendTime":
@@ -243,8 +256,11 @@ class _Produce:
 
     def refused(self, part: _PartitionProduce, error: BaseException) -> None:
         """Record the outcome; the client gets a response in every case."""
-        part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)))
+        self._fail(part, error)
         self._settled()
+
+    def _fail(self, part: _PartitionProduce, error: BaseException) -> None:
+        part.fail(produce_code_of(error, abortable=self._abortable), self._call.text(str(error)), error)
 
     def _settled(self) -> None:
         self._unsettled -= 1
@@ -288,10 +304,16 @@ def _write_part(out: list[bytes], part: _PartitionProduce, version: int) -> None
         out.append(_PARTITION_2.pack(part.index, part.code, part.base, part.append_time))
     else:
         out.append(_PARTITION_0.pack(part.index, part.code, part.base))
-    if version >= _FLEXIBLE_FROM:
-        out += (_NO_RECORD_ERRORS_FLEXIBLE, write_string(part.message, True), NO_TAGS)
-    elif version >= 8:
-        out += (_NO_RECORD_ERRORS, write_string(part.message, False))
+    if version < 8:
+        return
+    flexible = version >= _FLEXIBLE_FROM
+    if part.error is not None:
+        out.append(write_record_errors(part.error, part.message or "", flexible))
+    else:
+        out.append(_NO_RECORD_ERRORS_FLEXIBLE if flexible else _NO_RECORD_ERRORS)
+    out.append(write_string(part.message, flexible))
+    if flexible:
+        out.append(NO_TAGS)
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:

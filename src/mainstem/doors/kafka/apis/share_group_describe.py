@@ -52,7 +52,7 @@ def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGrou
         )
     code, message = ErrorCode.none, None
     if not call.context.peers.coordinates("group", name):
-        code, message = ErrorCode.not_coordinator, f"another broker looks after group {name!r}"
+        code, message = ErrorCode.not_coordinator, f"another broker coordinates group {name!r}"
     elif concealed:
         code, message = ErrorCode.topic_authorization_failed, HIDDEN
     elif group is not None or not call.context.broker.shares.has(name):

@@ -11,11 +11,11 @@ from mainstem.broker.access.authentication import Authentication
 from mainstem.broker.access.passwords import MECHANISMS
 from mainstem.broker.cluster.clock import Clock
 from mainstem.config import Config
-from mainstem.doors.kafka.security.certificates import tls_context
 from mainstem.doors.kafka.security.exchange import Exchange
 from mainstem.doors.kafka.security.oauth_bearer import OAuthBearerExchange
 from mainstem.doors.kafka.security.plain import PlainExchange
 from mainstem.doors.kafka.security.scram import ScramExchange
+from mainstem.doors.tls import tls_context
 from mainstem.errors import InvalidConfig
 
 _OFFERED = ("PLAIN", *MECHANISMS, "OAUTHBEARER")
@@ -68,7 +68,9 @@ def kafka_security(config: Config) -> KafkaSecurity:
     if unknown:
         raise InvalidConfig(f"--kafka-sasl: {unknown[0]!r} is not one of {', '.join(_OFFERED).lower()}")
     return KafkaSecurity(
-        tls=tls_context(config.kafka_tls_cert, config.kafka_tls_key, config.kafka_tls_ca),
+        tls=tls_context(
+            config.kafka_tls_cert, config.kafka_tls_key, config.kafka_tls_ca, flags="--kafka-tls"
+        ),
         mechanisms=mechanisms,
         reauthenticate_ms=config.kafka_reauthenticate_ms,
     )

@@ -53,7 +53,9 @@ def fitted(schema: type[Any], body: bytes) -> bytes:
     except (IndexError, struct.error):
         end = len(buf) + 1
     if end > len(buf):
-        raise MalformedRequest(f"{len(buf)} bytes are no {schema.__name__} of version {schema.__version__}")
+        raise MalformedRequest(
+            f"{len(buf)} bytes are not a {schema.__name__} of version {schema.__version__}"
+        )
     body = body[:end]
     for first, last, kept in reversed(cuts):
         body = body[:first] + kept + body[last:]

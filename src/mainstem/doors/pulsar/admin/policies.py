@@ -146,6 +146,26 @@ def _removed_quota(call: AdminCall) -> PulsarPolicy:
     return QUOTAS._replace(fields=_AGE_FIELDS if kind == _AGE_QUOTA else _SIZE_FIELDS)
 
 
+# Deduplication
+
+
+def _show_deduplication(values: Values) -> Any:
+    return values["deduplication"]
+
+
+def _parse_deduplication(call: AdminCall) -> dict[str, Any]:
+    return _deduplication(call.body())
+
+
+def _deduplication(value: object) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise InvalidInput("the body is true or false")
+    return {"deduplication": value}
+
+
+DEDUPLICATION = PulsarPolicy(("deduplication",), _show_deduplication, _parse_deduplication)
+
+
 # Numbers
 
 
@@ -217,6 +237,7 @@ def namespace_summary(call: AdminCall, namespace: str) -> dict[str, Any]:
     found = {
         "retention_policies": RETENTION.show(_namespace_values(call, namespace, RETENTION)),
         "message_ttl_in_seconds": MESSAGE_TTL.show(_namespace_values(call, namespace, MESSAGE_TTL)),
+        "deduplicationEnabled": DEDUPLICATION.show(_namespace_values(call, namespace, DEDUPLICATION)),
         "backlog_quota_map": QUOTAS.show(_namespace_values(call, namespace, QUOTAS)),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -229,6 +250,8 @@ def create_policies(body: dict[str, Any]) -> dict[str, Any]:
         found |= _retention(body["retention_policies"])
     if body.get("message_ttl_in_seconds"):
         found |= _ttl(body["message_ttl_in_seconds"])
+    if body.get("deduplicationEnabled") is not None:
+        found |= _deduplication(body["deduplicationEnabled"])
     for kind, quota in (body.get("backlog_quota_map") or {}).items():
         found |= _one_quota(kind, quota)
     for name in _REFUSED_AT_CREATION:
@@ -238,7 +261,7 @@ def create_policies(body: dict[str, Any]) -> dict[str, Any]:
 
 
 _REFUSED_AT_CREATION = (
-    *("deduplicationEnabled", "encryption_required", "max_producers_per_topic", "max_consumers_per_topic"),
+    *("encryption_required", "max_producers_per_topic", "max_consumers_per_topic"),
     *("max_consumers_per_subscription", "max_unacked_messages_per_consumer", "compaction_threshold"),
     *("max_unacked_messages_per_subscription", "inactive_topic_policies", "offload_policies"),
 )
@@ -326,12 +349,14 @@ NAMESPACE_POLICIES: dict[str, PolicyHandlers] = {
     "retention": of_namespaces(RETENTION),
     "messageTTL": of_namespaces(MESSAGE_TTL),
     "backlogQuota": of_namespaces(QUOTAS, _removed_quota),
+    "deduplication": of_namespaces(DEDUPLICATION),
 }
 TOPIC_POLICIES: dict[str, PolicyHandlers] = {
     "retention": of_topics(RETENTION),
     "messageTTL": of_topics(MESSAGE_TTL),
     "backlogQuota": of_topics(QUOTAS, _removed_quota),
     "maxMessageSize": of_topics(MESSAGE_SIZE),
+    "deduplicationEnabled": of_topics(DEDUPLICATION),
 }
 BACKLOG_QUOTA_MAP = "backlogQuotaMap"  # where the quotas of both kinds are read
 

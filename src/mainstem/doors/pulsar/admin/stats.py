@@ -59,7 +59,7 @@ def topic_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]
         ],
         "subscriptions": subscriptions,
         "replication": {},
-        "deduplicationStatus": "Disabled",
+        "deduplicationStatus": "Enabled" if topic.config.deduplication else "Disabled",
         "nonContiguousDeletedMessagesRanges": 0,
         "ownerBroker": call.lookup.broker_url(topic.name).partition("://")[2],
         "topicCreationTimeStamp": topic.created_ms,

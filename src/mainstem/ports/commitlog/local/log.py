@@ -21,6 +21,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Self
 
@@ -375,6 +376,10 @@ class LocalCommitLog:
     def objects(self) -> list[LogObject]:
         """Every object that holds a commit, by number."""
         return self._reader.objects()
+
+    def segments(self) -> list[Segment]:
+        """Every file, by number, as it is now."""
+        return [copy(one) for _, one in sorted(self._segments.copy().items())]
 
     async def drop(self, object: int) -> None:
         """Delete a sealed object. Idempotent."""

@@ -126,7 +126,7 @@ class Attempt(NamedTuple, Generic[H]):
     """The result of a claim. If neither field is set, the object takes no more commits: claim the next place."""
 
     head: H | None  # our commit, which is written
-    others: Sequence[DecodedCommit[H]] = ()  # commits that have the position and those after it
+    others: Sequence[DecodedCommit[H]] = ()  # commits that have the position and those after it, before ours
 
 
 class SealedListing(NamedTuple, Generic[S]):

@@ -95,6 +95,10 @@ class SharedLog(Generic[H, S]):
     async def clear_suspicion(self) -> None:
         """There never is any."""
 
+    @property
+    def inline_bytes(self) -> int:
+        return self._commits.payload_bytes_max
+
     async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
         """Upload the large parts of a commit for `append` to use. Raises TooLarge or Unavailable."""
         self._check_open()

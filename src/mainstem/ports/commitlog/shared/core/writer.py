@@ -51,10 +51,12 @@ class CommitWriter(Generic[H, S]):
                 self._kept = kept
                 raise Overtaken(commits)
             attempt = await self._commits.claim(self._table.next_place(), entry, upload, self._fairness)
-            if attempt.others:
+            if attempt.head is None and attempt.others:
                 raise self._overtaken(attempt.others, kept)
             if attempt.head is not None:
                 head = attempt.head
+                for one in attempt.others:
+                    self._table.learn_commit(one.head)
                 self._table.learn_commit(head)
                 return Placement(head.position, head.object, head.start)
 

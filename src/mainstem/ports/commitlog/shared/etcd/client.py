@@ -69,6 +69,7 @@ class Connection(NamedTuple):
 
     kv: Any  # an rpc.KVStub
     watch: Any  # an rpc.WatchStub
+    maintenance: Any  # an rpc.MaintenanceStub
     close: Callable[[], Awaitable[None]]
 
 
@@ -81,6 +82,7 @@ class TxnResult(NamedTuple):
     succeeded: bool
     responses: Sequence[Any]  # one a step, of the branch that was taken
     repeated: bool  # sent more than once: a refusal does not mean that it was never applied
+    revision: int  # of etcd after it
 
 
 class Compacted(Exception):
@@ -111,18 +113,18 @@ class EtcdClient:
         request = rpc.TxnRequest(compare=conditions, success=success, failure=failure)
         sent = 0
 
-        async def attempt(stub: Any) -> Any:
+        async def attempt() -> Any:
             nonlocal sent
             sent += 1
-            return await stub.Txn(request, timeout=self._options.call_s)
+            return await self._kv.Txn(request, timeout=self._options.call_s)
 
         found = await self._call(attempt)
-        return TxnResult(found.succeeded, found.responses, sent > 1)
+        return TxnResult(found.succeeded, found.responses, sent > 1, found.header.revision)
 
     async def range(self, start: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> Any:
         """The current values of the keys, linearizable. Without `end`: one key."""
         request = rpc.RangeRequest(key=start, range_end=end, limit=limit, keys_only=keys_only)
-        return await self._call(lambda stub: stub.Range(request, timeout=self._options.call_s))
+        return await self._call(lambda: self._kv.Range(request, timeout=self._options.call_s))
 
     async def newest(self, start: bytes, end: bytes) -> bytes | None:
         """The last key in a range."""
@@ -134,17 +136,26 @@ class EtcdClient:
             sort_order=rpc.RangeRequest.DESCEND,
             sort_target=rpc.RangeRequest.KEY,
         )
-        found = await self._call(lambda stub: stub.Range(request, timeout=self._options.call_s))
+        found = await self._call(lambda: self._kv.Range(request, timeout=self._options.call_s))
         return found.kvs[0].key if found.kvs else None
 
     async def delete(self, start: bytes, end: bytes = b"") -> None:
         request = rpc.DeleteRangeRequest(key=start, range_end=end)
-        await self._call(lambda stub: stub.DeleteRange(request, timeout=self._options.call_s))
+        await self._call(lambda: self._kv.DeleteRange(request, timeout=self._options.call_s))
 
     async def compact(self, revision: int) -> None:
         """Delete the history before a revision, of all keys of the cluster."""
         request = rpc.CompactionRequest(revision=revision)
-        await self._call(lambda stub: stub.Compact(request, timeout=self._options.call_s))
+        await self._call(lambda: self._kv.Compact(request, timeout=self._options.call_s))
+
+    async def bytes_in_use(self) -> int:
+        """Of the database of the member that answers, with the history that is not compacted yet."""
+        request = rpc.StatusRequest()
+        timeout = self._options.call_s
+        found = await self._call(
+            lambda: self._members[self._chosen].maintenance.Status(request, timeout=timeout)
+        )
+        return int(found.dbSizeInUse)
 
     async def watch(self, start: bytes, end: bytes, revision: int) -> AsyncGenerator[list[Any], None]:
         """Changes from `revision` on. Raises Compacted, or Unavailable once the watch is lost.
@@ -182,6 +193,10 @@ class EtcdClient:
             await member.close()
 
     @property
+    def _kv(self) -> Any:
+        return self._members[self._chosen].kv
+
+    @property
     def _endpoint(self) -> str:
         return self._options.endpoints[self._chosen]
 
@@ -199,14 +214,14 @@ class EtcdClient:
         """The next attempt goes to the next member."""
         self._chosen = (self._chosen + 1) % len(self._members)
 
-    async def _call(self, attempt: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _call(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._options.retry_s
         pause = _PAUSE_FIRST_S
         while True:
             self._check_open()
             try:
-                return await attempt(self._members[self._chosen].kv)
+                return await attempt()
             except asyncio.CancelledError:
                 self._tell_if_closed()
                 raise
@@ -239,6 +254,13 @@ def put(key: bytes, value: bytes) -> Operation:
 
 def get(start: bytes, end: bytes = b"", *, limit: int = 0) -> Operation:
     return rpc.RequestOp(request_range=rpc.RangeRequest(key=start, range_end=end, limit=limit))
+
+
+def either(
+    conditions: Sequence[Condition], success: Sequence[Operation], failure: Sequence[Operation]
+) -> Operation:
+    """A transaction inside another one: its conditions select a branch."""
+    return rpc.RequestOp(request_txn=rpc.TxnRequest(compare=conditions, success=success, failure=failure))
 
 
 def remove(start: bytes, end: bytes = b"") -> Operation:
@@ -301,4 +323,6 @@ def _connect(endpoint: str, options: EtcdOptions) -> Connection:
         channel = rpc.insecure_channel(endpoint, options=_OPTIONS)
     else:
         channel = rpc.secure_channel(endpoint, credentials, options=_OPTIONS)
-    return Connection(rpc.KVStub(channel), rpc.WatchStub(channel), channel.close)
+    return Connection(
+        rpc.KVStub(channel), rpc.WatchStub(channel), rpc.MaintenanceStub(channel), channel.close
+    )

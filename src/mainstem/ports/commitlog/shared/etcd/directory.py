@@ -1,35 +1,27 @@
-"""The directory of an object: where the payload of each commit starts, and its id, which names it in the store.
+"""The directory of a sealed object: which bytes of it are where in the store.
 
 Stored with a sealed object as rows, little-endian (`DIRECTORY_ROW`), by rising start:
 
 | field  | type | meaning                                    |
 |--------|------|--------------------------------------------|
-| start  | u8   | bytes of payload in the object before it   |
-| length | u4   | bytes of payload; commits without any have no row |
-| id     | s16  | of the commit                              |
+| start  | u8   | bytes of payload in the object before them   |
+| length | u4   | bytes of payload                             |
+| id     | s16  | names them in the store: of the commit, or of a copy of the payloads of several |
 """
 
 from __future__ import annotations
 
 import struct
 
-from mainstem.ports.commitlog.shared.core.objects import OpenObject, PayloadMap
-from mainstem.ports.commitlog.shared.etcd.records import CommitRecord
+from mainstem.ports.commitlog.shared.core.objects import PayloadMap
 
 DIRECTORY_ROW = struct.Struct("<QI16s")
 
 
 class Directory(PayloadMap[bytes]):
-    """The payloads of one object, by commit id."""
+    """The payloads of one object, by their names in the store."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, unsealed: OpenObject[CommitRecord]) -> Directory:
-        found = cls()
-        found.starts, found.lengths = unsealed.payloads.starts, unsealed.payloads.lengths
-        found.holders = [record.id for record in unsealed.payloads.holders]
-        return found
 
     @property
     def ids(self) -> list[bytes]:

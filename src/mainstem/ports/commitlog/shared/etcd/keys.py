@@ -6,6 +6,9 @@
 | floor                  | `Floor`: commits before it were truncated                                |
 | broker/<name>          | `EpochGuard`: which process of the broker may write                      |
 | commit/<position>      | `CommitRecord`: one commit                                               |
+| payload/<object>/<tried>-<commit id> | a small payload, until its object is sealed                |
+| last/<broker>          | `LastCommit`: the last commit of the broker                              |
+| current                | number of the newest object (u8, big-endian)                             |
 | object/<number>        | `Seal`: a sealed object                                                  |
 | checkpoint/<position>  | `Pointer`: where a checkpoint is in the object store                     |
 | turn                   | the request of a writer that lost races, see core/fairness.py            |
@@ -15,7 +18,8 @@ And in the object store, below one folder:
 | key                        | object                                                               |
 |----------------------------|----------------------------------------------------------------------|
 | id                         | which log owns the store, see bucket/identity.py                     |
-| wal/<commit id>            | the payload of a commit, then its entry if that is too large for etcd |
+| wal/<commit id>            | a commit's payload unless etcd has it, and its entry if that is too large |
+| wal/<token>                | the payloads of consecutive small commits                            |
 | seals/<number>-<token>     | the object's commits (`DIRECTORY_ROW`s), then its index              |
 | checkpoints/<position>-<token> | a state, compressed with zstd                                    |
 | clock/<token>              | put and deleted again to learn the store's time                      |
@@ -62,6 +66,24 @@ class EtcdKeys:
         return self.prefix + b"commit/%0*d" % (DIGITS, position)
 
     @property
+    def current(self) -> bytes:
+        return self.prefix + b"current"
+
+    def last(self, name: str) -> bytes:
+        return self.prefix + b"last/" + name.encode()
+
+    def payload(self, object: int, tried: int, commit: bytes) -> bytes:
+        return self.payloads(object) + b"%0*d-%s" % (DIGITS, tried, commit.hex().encode())
+
+    def payloads(self, object: int) -> bytes:
+        """Sorts before the payloads of that object, and after those of the objects before it."""
+        return self.prefix + b"payload/%0*d/" % (DIGITS, object)
+
+    @property
+    def payloads_end(self) -> bytes:
+        return self.prefix + b"payload0"
+
+    @property
     def commits_end(self) -> bytes:
         return self.prefix + b"commit0"  # "0" sorts right after "/"
 
@@ -83,6 +105,11 @@ class EtcdKeys:
 def number_in(key: bytes) -> int:
     """The position or number a key ends in."""
     return int(key[-DIGITS:])
+
+
+def payload_object_in(key: bytes) -> int:
+    """The object in the key of a payload."""
+    return int(key.rsplit(b"/", 2)[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""The commit log in etcd: one key a commit, payloads in an object store. keys.py lists both."""
+"""The commit log in etcd: one key a commit. Small payloads are in etcd until their object is sealed, large ones in an
+object store. keys.py lists both.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 from mainstem import limits
@@ -15,7 +18,13 @@ from mainstem.ports.commitlog.shared.core.log import SharedLog
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
 from mainstem.ports.commitlog.shared.etcd.checkpoints import EtcdCheckpoints
 from mainstem.ports.commitlog.shared.etcd.client import Connect, EtcdClient, EtcdOptions, absent, get, put
-from mainstem.ports.commitlog.shared.etcd.commits import EtcdCommits, TokenSource, take_epoch
+from mainstem.ports.commitlog.shared.etcd.commits import (
+    ETCD_POSITIONS_TRIED,
+    EtcdCommits,
+    TokenSource,
+    take_epoch,
+)
+from mainstem.ports.commitlog.shared.etcd.inline import ETCD_INLINE_BYTES_MAX, InlinePayloads, ReadingClient
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys, StoreKeys
 from mainstem.ports.commitlog.shared.etcd.objects import EtcdObjects
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
@@ -37,6 +46,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
     _keys: EtcdKeys
     _tokens: TokenSource
     _etcd_objects: EtcdObjects
+    _reads: ReadingClient
 
     @classmethod
     async def open(
@@ -50,6 +60,8 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         object_bytes: int = limits.SEGMENT_BYTES,
         checkpoints_kept: int = limits.CHECKPOINTS_KEPT,
         retention_ms: int = ETCD_RETENTION_MS,
+        inline_bytes: int = ETCD_INLINE_BYTES_MAX,
+        positions_tried: int = ETCD_POSITIONS_TRIED,
         clock: Clock | None = None,
         random: Random | None = None,
         connect: Connect | None = None,
@@ -57,6 +69,8 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
     ) -> EtcdCommitLog:
         """Join the log as `broker`, and fence earlier processes of that name; None: for reading. Creates the log.
 
+        `inline_bytes`: a larger payload is uploaded to the store before its commit; a smaller one is in etcd first.
+        `positions_tried`: by one transaction, before the caller hears of the others' commits.
         `connect` and `blocking` are for tests that replace the network and threads.
         Raises Unavailable, LogDamaged or NewerVersion."""
         clock = clock or SystemClock()
@@ -78,9 +92,23 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
                 guard=guard,
                 log=int.from_bytes(identity[:8], "little"),
                 retry_s=options.retry_s,
+                inline_bytes=inline_bytes,
+                positions_tried=positions_tried,
             )
+            reads = ReadingClient(options, connect)
             checkpoints = EtcdCheckpoints(client, keys, store, names)
-            objects = EtcdObjects(client, keys, payloads, commits, checkpoints, table, tokens, retention_ms)
+            objects = EtcdObjects(
+                client,
+                keys,
+                payloads,
+                InlinePayloads(keys),
+                reads,
+                commits,
+                checkpoints,
+                table,
+                tokens,
+                retention_ms,
+            )
             log = cls(
                 identity,
                 table,
@@ -94,6 +122,9 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
             )
             log.epoch = guard.epoch if guard else 0
             log._client, log._keys, log._tokens, log._etcd_objects = client, keys, tokens, objects
+            log._reads = reads
+            if guard is not None:
+                await commits.learn_last()
             await log._join()
         except BaseException:
             await client.close()
@@ -104,6 +135,11 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         """Delete uploads of that age, by the store's clock, that never became commits. Returns how many."""
         self._check_open()
         return await self._etcd_objects.collect_orphans(older_than_ms)
+
+    async def close(self) -> None:
+        if self._reads.is_open and not self._closed:
+            await asyncio.to_thread(self._blocking.call, self._reads.close())
+        await super().close()
 
     async def expel(self, broker: str) -> None:
         """No process can write as that broker until one joins again."""

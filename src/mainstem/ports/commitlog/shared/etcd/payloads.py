@@ -29,12 +29,13 @@ class Payloads:
         self._directories: OrderedDict[bytes, Directory] = OrderedDict()
 
     async def put(self, id: bytes, content: Sequence[Buffer]) -> None:
-        """A payload, then the entry if that is too large for etcd."""
+        """A payload or several, then the entry if that is too large for etcd."""
         await self._store.put(self._keys.payload(id), [part for part in content if len(part)])
 
     async def entry(self, record: CommitRecord) -> bytes:
         """An entry that was too large for etcd. Raises LogDamaged."""
-        asked = [(record.payload_length, record.entry_length)]
+        start = 0 if record.payload_in_etcd else record.payload_length
+        asked = [(start, record.entry_length)]
         try:
             (entry,) = await self._store.get_ranges(self._keys.payload(record.id), asked)
         except NotFound as error:
@@ -67,6 +68,10 @@ class Payloads:
                 found[id] = Piece(at - skipped, reach, self._keys.payload(id), 0)
                 at += taken
         return sorted(found.values())
+
+    def piece(self, start: int, length: int, name: bytes) -> Piece:
+        """A payload, or several in one object of the store, that starts there in the log object."""
+        return Piece(start, length, self._keys.payload(name), 0)
 
     async def put_seal(self, seal: Seal, directory: bytes, index: bytes) -> None:
         await self._store.put(self._keys.seal(seal.number, seal.token), [directory, index])

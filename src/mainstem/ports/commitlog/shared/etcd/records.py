@@ -6,15 +6,19 @@
 |----------------|------|--------------------------------------------------------------------|
 | crc            | u4   | CRC32C of the rest of the header and the entry, wherever it is     |
 | version        | u2   | 1                                                                  |
-| flags          | u2   | bit 0: the entry is in the object store, after the payload         |
+| flags          | u2   | bit 0: the store has the entry; bit 1: etcd has the payload; bit 2: MOVED |
 | entry_length   | u4   |                                                                    |
 | payload_length | u4   |                                                                    |
 | payload_crc    | u4   | CRC32C of the payload                                              |
 | position       | u8   | place in the log                                                   |
 | object         | u8   | number of the object the commit belongs to                         |
 | start          | u8   | bytes of payload in that object before this commit's               |
+| tried          | u8   | the first position its writer tried; part of the payload's key     |
 | log            | u8   | low 64 bits of the log id                                          |
 | id             | s16  | the commit's own, and the name of its payload                      |
+
+A MOVED commit was written behind commits that its writer did not know: its payload starts where theirs end, and `start`
+says nothing.
 
 `Seal`, little-endian (`SEAL`):
 
@@ -46,6 +50,13 @@
 | epoch | u8   | of the process that may write; rises by one           |
 | token | s16  | who set it: distinguishes a lost answer from a lost race |
 
+`LastCommit`, big-endian (`LAST`):
+
+| field    | type | meaning                              |
+|----------|------|--------------------------------------|
+| position | u8   | of the last commit of a broker       |
+| id       | s16  | its id                               |
+
 `Pointer`, little-endian (`POINTER`):
 
 | field    | type | meaning                              |
@@ -70,14 +81,17 @@ from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.shared.core.backend import Floor
 
-COMMIT = struct.Struct("<IHHIIIQQQQ16s")
+COMMIT = struct.Struct("<IHHIIIQQQQQ16s")
 SEAL = struct.Struct("<IHHQQQQQQI16s")
 FLOOR = struct.Struct(">QQ")
 GUARD = struct.Struct(">Q16s")
+LAST = struct.Struct(">Q16s")
 POINTER = struct.Struct("<IHHQQI16s")
 POSITION = struct.Struct(">Q")
 VERSION = 1
 ENTRY_APART = 1
+PAYLOAD_IN_ETCD = 2
+MOVED = 4
 DROPPED = 1
 _COVERED = 4  # a crc covers what comes after it
 _VERSION_AT = struct.Struct("<H")
@@ -91,8 +105,18 @@ class CommitRecord(NamedTuple):
     position: int
     object: int
     start: int
+    tried: int
     log: int
     id: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the payload of the next commit of the object starts."""
+        return self.start + self.payload_length
+
+    @property
+    def moved(self) -> bool:
+        return bool(self.flags & MOVED)
 
     @property
     def first(self) -> None:
@@ -107,6 +131,10 @@ class CommitRecord(NamedTuple):
     @property
     def entry_apart(self) -> bool:
         return bool(self.flags & ENTRY_APART)
+
+    @property
+    def payload_in_etcd(self) -> bool:
+        return bool(self.flags & PAYLOAD_IN_ETCD)
 
 
 def pack_commit(record: CommitRecord, entry: Buffer) -> bytes:
@@ -204,6 +232,20 @@ class EpochGuard(NamedTuple):
     @classmethod
     def unpack(cls, value: bytes) -> EpochGuard:
         return cls(*GUARD.unpack(value))
+
+
+class LastCommit(NamedTuple):
+    """The last commit of a broker: tells whether an attempt whose answer was lost went through, and where."""
+
+    position: int
+    id: bytes
+
+    def pack(self) -> bytes:
+        return LAST.pack(*self)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> LastCommit:
+        return cls(*LAST.unpack(value))
 
 
 class Pointer(NamedTuple):

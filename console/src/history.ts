@@ -1,0 +1,16 @@
+// The data of the charts: samples that the server keeps for an hour, so that a reload does not empty them.
+
+import { get, query } from "./api";
+import type { ServerHistory, ServerSample } from "./types";
+
+const KEPT = 720;
+
+let samples: ServerSample[] = [];
+
+/** All samples, of which only the new ones are requested. */
+export async function serverHistory(signal: AbortSignal): Promise<ServerSample[]> {
+  const last = samples.at(-1)?.at_ms;
+  const found = await get<ServerHistory>("/v0/overview/history" + query({ after: last }), signal);
+  if (found.samples.length) samples = [...samples, ...found.samples].slice(-KEPT);
+  return samples;
+}

@@ -1,0 +1,20 @@
+"""Exclusive producers of a partition: the epoch that tells the present one from those before it."""
+
+from __future__ import annotations
+
+from mainstem.ledger.producer_epochs import RaiseProducerEpoch
+from mainstem.log.log import Log
+
+
+class ExclusiveProducers:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._epochs = log.ledger.producer_epochs
+
+    def epoch(self, stream: int) -> int:
+        """The highest epoch of an exclusive producer; 0: there was none."""
+        return self._epochs.of(stream)
+
+    async def take(self, stream: int, epoch: int) -> None:
+        """Make an epoch durable. Raises ProducerFenced if a producer with a higher one took over, StreamNotFound."""
+        await self._log.propose(RaiseProducerEpoch(stream, epoch))

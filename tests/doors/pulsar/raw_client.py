@@ -1,0 +1,118 @@
+"""The Pulsar protocol without a client library, over a real socket."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import deque
+from typing import Any
+
+from mainstem.doors.pulsar.messages import MessageMetadata
+from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame, split_payload
+from mainstem.testing.server import ServerProcess
+
+
+class RawClient:
+    """A client that sends the frames it is told to."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        address = server.address("pulsar")
+        self.socket = socket.create_connection((address.host, address.port), timeout=30)
+        self._frames = FrameBuffer()
+        self._frames.frame_bytes_max = 1 << 24
+        self._requests = itertools.count(1)
+        self.messages: deque[tuple[Any, bytes]] = deque()  # MESSAGE commands and their payloads
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask(self, frame: bytes) -> Any:
+        self.socket.sendall(frame)
+        return self.receive()
+
+    def receive(self) -> Any:
+        """The next command. Messages are kept in `messages`, and the news which consumer is active is dropped."""
+        while True:
+            while (found := self._frames.next()) is None:
+                data = self.socket.recv(65_536)
+                if not data:
+                    raise EOFError
+                self._frames.feed(data)
+            frame = parse_frame(found)
+            if frame.command.HasField("message"):
+                self.messages.append((frame.command.message, bytes(split_payload(frame.rest)[1])))
+            elif not frame.command.HasField("active_consumer_change"):
+                return frame.command
+
+    def connect(self) -> None:
+        answer = self.ask(simple_frame("connect", client_version="test", protocol_version=21))
+        assert answer.connected.max_message_size == 5 << 20
+
+    def closed(self) -> bool:
+        try:
+            while self.socket.recv(65_536):
+                pass
+        except ConnectionError:
+            return True
+        return True
+
+    # Whole requests
+
+    def request(self, name: str, **fields: object) -> Any:
+        """Send a command that has a request id, and return the command that answers it."""
+        return self.ask(simple_frame(name, request_id=next(self._requests), **fields))
+
+    def producer(self, topic: str, name: str, id: int = 1, **fields: object) -> Any:
+        found = self.request("producer", topic=topic, producer_id=id, producer_name=name, **fields)
+        return found.producer_success
+
+    def send(
+        self, sequence: int, payload: bytes, id: int = 1, key: bytes | None = None, **fields: object
+    ) -> Any:
+        """Returns the receipt or the error."""
+        command = simple_frame("send", producer_id=id, sequence_id=sequence, **fields)[8:]
+        metadata = MessageMetadata(
+            producer_name=b"p", sequence_id=sequence, publish_time=1, partition_key=key
+        )
+        return self.ask(payload_frame(command, metadata.SerializeToString(), payload))
+
+    def subscribe(self, topic: str, subscription: str, type: int, id: int = 1) -> None:
+        answer = self.request(
+            "subscribe",
+            topic=topic,
+            subscription=subscription,
+            subType=type,
+            consumer_id=id,
+            initialPosition=1,
+        )
+        assert answer.HasField("success"), answer
+        self.socket.sendall(simple_frame("flow", consumer_id=id, messagePermits=1000))
+
+    def message(self) -> tuple[Any, bytes]:
+        """The next message of any consumer."""
+        give_up_at = time.monotonic() + 60
+        while not self.messages:
+            assert time.monotonic() < give_up_at, "no message came"
+            self.pong()
+        return self.messages.popleft()
+
+    def ack(self, *ids: Any, consumer: int = 1, type: int = 0, **fields: object) -> Any:
+        found = self.request("ack", consumer_id=consumer, ack_type=type, message_id=list(ids), **fields)
+        return found.ack_response
+
+    def pong(self) -> None:
+        """Everything that was sent before is handled."""
+        assert self.ask(simple_frame("ping")).HasField("pong")
+
+    def begin(self, timeout_ms: int = 60_000) -> dict[str, int]:
+        """The fields that name a new transaction."""
+        begun = self.request("new_txn", tc_id=0, txn_ttl_seconds=timeout_ms).new_txn_response
+        assert not begun.HasField("error"), begun
+        return {"txnid_least_bits": begun.txnid_least_bits, "txnid_most_bits": begun.txnid_most_bits}
+
+    def end(self, transaction: dict[str, int], *, commit: bool) -> Any:
+        return self.request("end_txn", txn_action=0 if commit else 1, **transaction).end_txn_response
