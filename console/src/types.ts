@@ -916,11 +916,12 @@ export interface RequeuedJob {
 
 export interface ResetBody {
   topic: string;
-  to: "earliest" | "latest" | "offset" | "time";
+  to: "earliest" | "latest" | "offset" | "time" | "skip";
   offset?: number;
   timestamp_ms?: number;
   partitions?: number[];
   dry_run?: boolean;
+  count?: number;
 }
 
 export interface ResetResult {

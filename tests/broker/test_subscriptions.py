@@ -76,7 +76,7 @@ class _Stage:
             acks,
             cast("MessageEntryReader", self.entries),
             lambda: self.now_ms,
-            durable=False,
+            None,
         )
         self.clients: list[_Client] = []
         self.order: dict[bytes | None, list[int]] = {}  # first deliveries by key

@@ -25,6 +25,7 @@ MODULES = (
     "kafka_python_clients",
     "pulsar_python",
     "pulsar_java",
+    "pulsar_tools",
     "iceberg_kit",
 )
 FOLDER = Path("build/outside")

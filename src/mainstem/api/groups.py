@@ -65,11 +65,12 @@ class GroupDescription(msgspec.Struct, frozen=True):
     coordinator: str | None = None  # address of the broker that knows the members, if this one does not
 
 
-ResetTo = Literal["earliest", "latest", "offset", "time"]
+ResetTo = Literal["earliest", "latest", "offset", "time", "skip"]
 
 
 class ResetBody(msgspec.Struct, frozen=True):
-    """Where to move a group. No partitions means all partitions of the topic."""
+    """Where to move a group or subscription. No partitions means all partitions of the topic. `skip` moves it past the
+    next `count` records of each."""
 
     topic: str
     to: ResetTo
@@ -77,6 +78,7 @@ class ResetBody(msgspec.Struct, frozen=True):
     timestamp_ms: U64 | None = None
     partitions: list[Annotated[int, Meta(ge=0, le=limits.PARTITIONS_PER_TOPIC_MAX)]] = []
     dry_run: bool = False
+    count: U64 | None = None
 
 
 class OffsetReset(msgspec.Struct, frozen=True):

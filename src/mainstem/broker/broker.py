@@ -37,6 +37,7 @@ from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.topic_schemas import TopicSchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.sql import SqlService
 from mainstem.broker.storage.backups import Backups
@@ -144,6 +145,7 @@ class Broker:
         self.namespaces = NamespaceService(log, options.default_config)
         self.decoding = Decoding()
         self.schemas = SchemaService(log, self.decoding)
+        self.topic_schemas = TopicSchemaService(log, self.schemas)
         self.appends = Appends(
             log,
             clock,

@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Create, show, change and delete namespaces of topics.",
     ),
     "group": ("mainstem.cli.group:group", "List, describe, reset and delete consumer groups."),
+    "subscription": (
+        "mainstem.cli.subscription:subscription",
+        "List, describe, skip, reset, peek at and delete subscriptions of Pulsar clients.",
+    ),
     "queue": ("mainstem.cli.queue:queue", "List queues, claim jobs and settle them."),
     "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),
     "rate": ("mainstem.cli.rate:rate", "Limit what clients, groups and namespaces produce and consume."),

@@ -31,7 +31,7 @@ _POLICIES: tuple[tuple[str, Any, str], ...] = (
     ("backlog_bytes_policy", click.Choice(get_args(BacklogPolicy)), "What happens above that quota."),
     ("backlog_ms", int, "Backlog quota of new topics, as the age of a record; 0: no limit."),
     ("backlog_ms_policy", click.Choice(get_args(BacklogPolicy)), "What happens above that quota."),
-    ("deduplication", bool, "Whether new topics store messages once that a Pulsar producer sends again."),
+    ("deduplication", bool, "Whether new topics store a message of a Pulsar producer once."),
     ("topics_max", int, "Maximum number of topics; 0: no limit."),
     ("partitions_max", int, "Maximum partitions of all topics together; 0: no limit."),
     ("bytes_max", int, "Maximum bytes of live records; 0: no limit."),

@@ -47,14 +47,18 @@ class GroupCalls(Calls):
         timestamp_ms: int | None = None,
         partitions: Sequence[int] = (),
         dry_run: bool = False,
+        skip: int | None = None,
     ) -> list[OffsetReset]:
-        """Reset a group without members to "earliest", "latest", an offset, or a time. Raises GroupNotEmpty.
+        """Reset a group without members, or a subscription, to "earliest", "latest", an offset, or a time. `skip`
+        moves it past that many records of each partition instead. Raises GroupNotEmpty.
 
         Example:
             client.reset_group("billing", "orders", to="earliest", dry_run=True)
         """
         chosen = list(partitions)
-        if timestamp_ms is not None:
+        if skip is not None:
+            body = ResetBody(topic, "skip", None, None, chosen, dry_run, skip)
+        elif timestamp_ms is not None:
             body = ResetBody(topic, "time", None, timestamp_ms, chosen, dry_run)
         elif isinstance(to, int):
             body = ResetBody(topic, "offset", to, None, chosen, dry_run)

@@ -99,9 +99,8 @@ class NamespacePolicies(msgspec.Struct, frozen=True, array_like=True):
 # The policies that are defaults of a topic's config, by the names that both have in common.
 TOPIC_DEFAULTS = (
     *("retention_ms", "retention_bytes", "ttl_ms", "durability"),
-    *("keep_backlog", "subscription_ttl_ms"),
+    *("keep_backlog", "subscription_ttl_ms", "deduplication"),
     *("backlog_bytes", "backlog_bytes_policy", "backlog_ms", "backlog_ms_policy"),
-    "deduplication",
 )
 
 

@@ -227,6 +227,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._by_stream: dict[int, dict[str, StoredSubscription]] = {}
+        self._by_name: dict[str, set[int]] = {}  # their streams; follows from the others
         self.count = 0
 
     def get(self, stream: int, name: str) -> StoredSubscription | None:
@@ -236,6 +237,14 @@ class Subscriptions(Section[list[SubscriptionState]]):
         """By name."""
         found = self._by_stream.get(stream, {})
         return [found[name] for name in sorted(found)]
+
+    def streams_of(self, name: str) -> list[int]:
+        """The streams that have a subscription of this name."""
+        return sorted(self._by_name.get(name, ()))
+
+    def __iter__(self) -> Iterator[StoredSubscription]:
+        """In no order."""
+        return (one for names in self._by_stream.values() for one in names.values())
 
     @applies(AddSubscription)
     def create(self, command: AddSubscription, now: Moment) -> StoredSubscription | MainstemError:
@@ -355,7 +364,8 @@ class Subscriptions(Section[list[SubscriptionState]]):
     @reacts(TopicDeletedEvent)
     def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
         for stream in event.topic.streams:
-            self.count -= len(self._by_stream.pop(stream, ()))
+            for name in list(self._by_stream.get(stream, ())):
+                self._drop(stream, name)
 
     def _live(self, stream: int) -> Live:
         """Skip offsets that hold no record any more, up to where a transaction is open."""
@@ -372,6 +382,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
 
     def _put(self, one: StoredSubscription) -> StoredSubscription:
         self._by_stream.setdefault(one.stream, {})[one.name] = one
+        self._by_name.setdefault(one.name, set()).add(one.stream)
         self.count += 1
         return one
 
@@ -381,6 +392,9 @@ class Subscriptions(Section[list[SubscriptionState]]):
         self.count -= 1
         if not names:
             del self._by_stream[stream]
+        self._by_name[name].discard(stream)
+        if not self._by_name[name]:
+            del self._by_name[name]
 
     def _all(self) -> Iterable[StoredSubscription]:
         return (names[name] for _, names in sorted(self._by_stream.items()) for name in sorted(names))

@@ -229,6 +229,27 @@ def test_a_backlog_over_its_quota_refuses_producers(
     _filled(client, name, 1)
 
 
+def test_deduplication_of_a_namespace_stores_a_message_once(
+    admin: Admin, client: pulsar.Client, namespace: str
+) -> None:
+    path = f"/admin/v2/namespaces/{namespace}/deduplication"
+    assert admin.ask("GET", path) is None
+    admin.ask("POST", path, True)
+    assert admin.ask("GET", path) is True
+    topic = f"/admin/v2/persistent/{namespace}/t"
+    admin.ask("PUT", topic)
+    assert admin.ask("GET", f"{topic}/deduplicationEnabled", applied="true") is True
+    producer = client.create_producer(
+        f"persistent://{namespace}/t", producer_name="p", batching_enabled=False
+    )
+    for sequence in (1, 2, 2, 1, 3):
+        producer.send(b"v", sequence_id=sequence)
+    stats = admin.ask("GET", f"{topic}/stats")
+    assert (stats["msgInCounter"], stats["deduplicationStatus"]) == (3, "Enabled")
+    admin.ask("POST", f"{topic}/deduplicationEnabled", False)
+    assert admin.ask("GET", f"{topic}/deduplicationEnabled") is False
+
+
 # Topics
 
 

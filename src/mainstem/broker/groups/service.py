@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem import limits
-from mainstem.broker.groups.classic import EMPTY, ClassicGroup
+from mainstem.broker.groups.classic import EMPTY, STABLE, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.consumer_member import (
     ConsumerHeartbeat,
@@ -73,6 +73,9 @@ T = TypeVar("T")
 _UNKNOWN = "Unknown"  # the state of a group that another broker coordinates
 _LOOKS_MAX = 8  # attempts of one heartbeat, if other brokers change the group in between
 _SWEPT_AT_ONCE = 1_000  # groups checked before other tasks may run
+
+
+SUBSCRIPTION = "subscription"  # the kind of a group that is a subscription of the Pulsar door
 
 
 class ListedGroup(NamedTuple):
@@ -634,6 +637,11 @@ class Groups:
             _log.warning("offset expiry failed", extra={"error": str(error)})
         finally:
             self._expiry.start(OFFSETS_EXPIRY_EVERY_MS)
+
+
+def subscription_group(name: str, consumers: int) -> ListedGroup:
+    """A subscription of the Pulsar door, as lists of groups show it."""
+    return ListedGroup(name, "pulsar", STABLE if consumers else EMPTY, SUBSCRIPTION)
 
 
 def _check_not_own(group: str) -> None:

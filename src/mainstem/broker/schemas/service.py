@@ -494,6 +494,8 @@ class SchemaService:
         earlier = list(
             self._compared_with(stored, submission, str(config.get("compatibilityGroup") or ""), against)
         )
+        if config.get("frozen") and earlier:
+            return ["the subject takes no further versions: its strategy is ALWAYS_INCOMPATIBLE"]
         if level == "NONE":
             return []
         if against is None and not level.endswith("_TRANSITIVE"):

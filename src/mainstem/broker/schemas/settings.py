@@ -68,6 +68,14 @@ class RegistrySettingsService:
         found: dict[str, Any] = json.loads(settings.config)
         return found
 
+    def set_config(self, stored: str) -> dict[str, Any]:
+        """What is set for this scope alone, which may be nothing."""
+        settings = self._state.settings(stored)
+        found: dict[str, Any] = (
+            json.loads(settings.config) if settings is not None and settings.config else {}
+        )
+        return found
+
     def own_mode(self, stored: str) -> str:
         """Raises RegistryModeNotConfigured."""
         settings = self._state.settings(stored)

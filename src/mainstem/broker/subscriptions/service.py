@@ -11,6 +11,7 @@ from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
 from mainstem.errors import SubscriptionBusy, SubscriptionNotFound
+from mainstem.ledger.namespaces import qualify_id, split_id
 from mainstem.ledger.subscriptions import (
     AckedRecords,
     AckRecords,
@@ -21,12 +22,11 @@ from mainstem.ledger.subscriptions import (
     RemoveSubscription,
     StoredSubscription,
 )
-from mainstem.ledger.topic_schemas import RegisterTopicSchema, RemoveTopicSchemas, TopicSchema
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
-__all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType", "TopicSchema"]
+__all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType"]
 
 
 class SubscriptionSummary(NamedTuple):
@@ -48,7 +48,6 @@ class SubscriptionService:
         self._clock = clock
         self._streams = streams
         self._stored = log.ledger.subscriptions
-        self._schemas = log.ledger.topic_schemas
         self._running: dict[tuple[int, str], Subscription] = {}
 
     # Consuming
@@ -286,26 +285,31 @@ class SubscriptionService:
                 )
         return [found[name] for name in sorted(found)]
 
+    # Subscriptions as consumer groups: the same name in several topics is one group
+
+    def groups(self) -> dict[str, int]:
+        """The ids of the durable ones, and how many consumers each has on this broker."""
+        found: dict[str, int] = {}
+        for stored in self._stored:
+            topic = self._streams.of_stream(stored.stream)
+            if topic is not None:
+                group = qualify_id(topic.namespace, stored.name)
+                running = self._running.get((stored.stream, stored.name))
+                found[group] = found.get(group, 0) + (0 if running is None else len(running.consumers))
+        return found
+
+    def of_group(self, group: str) -> list[tuple[Topic, int, SubscriptionSummary]]:
+        """Its subscriptions, by topic and partition."""
+        namespace, name = split_id(group)
+        found = []
+        for stream in self._stored.streams_of(name):
+            topic = self._streams.of_stream(stream)
+            if topic is not None and topic.namespace == namespace:
+                summary = next(one for one in self.of_stream(stream) if one.name == name)
+                found.append((topic, topic.streams.index(stream), summary))
+        return sorted(found, key=lambda row: (row[0].name, row[1]))
+
     @property
     def consumers(self) -> int:
         """Of all subscriptions of this broker."""
         return sum(len(running.consumers) for running in self._running.values())
-
-    # Schemas that clients send with their messages
-
-    def schemas(self, topic: Topic) -> tuple[TopicSchema, ...]:
-        """By version, from 0 on."""
-        return self._schemas.versions(topic.streams[0])
-
-    async def register_schema(self, topic: Topic, schema: TopicSchema) -> int:
-        """Returns the number of the version. Raises TooLarge, LimitReached."""
-        for number, known in enumerate(self.schemas(topic)):
-            if (known.type, known.data) == (schema.type, schema.data):
-                return number
-        version: int = await self._log.propose(RegisterTopicSchema(topic.streams[0], schema))
-        return version
-
-    async def delete_schemas(self, topic: Topic) -> int:
-        """Returns how many versions there were."""
-        removed: int = await self._log.propose(RemoveTopicSchemas(topic.streams[0]))
-        return removed

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from mainstem.broker.access.rules import Operation
+from mainstem.broker.schemas.topic_schemas import TopicSchema
 from mainstem.broker.streams import stream_of
-from mainstem.broker.subscriptions.service import SubscriptionType, TopicSchema
+from mainstem.broker.subscriptions.service import SubscriptionType
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.pulsar import transactions
 from mainstem.doors.pulsar.consumers import PulsarConsumer
@@ -39,7 +40,7 @@ _METADATA_SUCCESS, _METADATA_FAILED = 0, 1
 _EARLIEST = 1  # the initial position of a subscription
 _NO_ENTRY = (1 << 64) - 1  # entry -1: the topic is empty
 _STICKY = 1  # the mode of Key_Shared consumers that name their hash ranges
-_NO_SCHEMA = 0  # the type of bytes without a schema
+_NO_SCHEMAS = (0, 21)  # the types of bytes without a schema, and of consumers that take any schema
 _MS_MAX = 1 << 52
 
 
@@ -209,7 +210,7 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     partition = max(name.partition, 0)
     stream = stream_of(topic, partition)
     if request.HasField("schema"):
-        await _register_schema(connection, topic, request.schema)
+        await _register_schema(connection, topic, request.schema, reads=True)
     known = broker.subscriptions.exists(stream, request.subscription)
     start = 0 if known else await _start_offset(connection, topic, stream, request)
     properties = tuple(
@@ -419,7 +420,7 @@ def type_name(type: SubscriptionType | None) -> str:
 
 async def get_schema(connection: PulsarConnection, request: Any) -> None:
     topic = _known_topic(connection, request.topic)
-    versions = connection.context.broker.subscriptions.schemas(topic)
+    versions = connection.context.broker.topic_schemas.versions(topic)
     number = len(versions) - 1
     if request.schema_version:
         number = int.from_bytes(request.schema_version, "big", signed=len(request.schema_version) == 8)
@@ -470,25 +471,20 @@ def _known_topic(connection: PulsarConnection, text: str) -> Topic:
     return topic
 
 
-async def _register_schema(connection: PulsarConnection, topic: Topic, schema: Any) -> bytes | None:
-    """Returns the version. A topic has schemas of one type alone."""
-    if schema.type == _NO_SCHEMA:
+async def _register_schema(
+    connection: PulsarConnection, topic: Topic, schema: Any, *, reads: bool = False
+) -> bytes | None:
+    """Returns the version. `reads`: it is the schema of a consumer."""
+    if schema.type in _NO_SCHEMAS:
         return None
-    subscriptions = connection.context.broker.subscriptions
-    versions = subscriptions.schemas(topic)
-    if versions and versions[-1].type != schema.type:
-        raise PulsarRefusal(
-            ServerError.INCOMPATIBLE_SCHEMA,
-            f"topic {topic.name!r} has a schema of type {versions[-1].type}, not {schema.type}",
-        )
     properties = tuple(
         sorted(
             (row.key.decode(errors="replace"), row.value.decode(errors="replace"))
             for row in schema.properties
         )
     )
-    number = await subscriptions.register_schema(
-        topic, TopicSchema(schema.name, schema.type, schema.schema_data, properties)
+    number = await connection.context.broker.topic_schemas.register(
+        topic, TopicSchema(schema.name, schema.type, schema.schema_data, properties), reads=reads
     )
     return _version(number)
 

@@ -47,6 +47,7 @@ class PulsarRefusal(MainstemError):
 _CODES: tuple[tuple[type[MainstemError], ServerError], ...] = (
     (errors.CorruptBatch, ServerError.CHECKSUM),
     (errors.InvalidName, ServerError.INVALID_TOPIC_NAME),
+    (errors.IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
     (errors.InvalidInput, ServerError.NOT_ALLOWED),
     (errors.Unauthorized, ServerError.AUTHENTICATION),
     (errors.AccessDenied, ServerError.AUTHORIZATION),

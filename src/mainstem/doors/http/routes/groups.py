@@ -27,13 +27,16 @@ from mainstem.broker.groups.consumer_protocol import read_assignment
 from mainstem.broker.groups.lags import lags
 from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
-from mainstem.broker.groups.service import Groups
+from mainstem.broker.groups.service import SUBSCRIPTION, Groups, ListedGroup, subscription_group
+from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.group import ShareMember
+from mainstem.broker.subscriptions.service import SubscriptionSummary
+from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest, forbidden
 from mainstem.doors.http.transport.responses import Response, reply
-from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound
+from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound, Unavailable
 
 Member = ClassicMember | ConsumerMember | ShareMember
 
@@ -43,21 +46,35 @@ _reset_body = msgspec.json.Decoder(ResetBody)
 async def list_groups(request: HttpRequest) -> Response:
     """List groups with members or offsets."""
     groups = groups_of(request)
-    listed = [group for group in groups.list(everywhere=True) if allowed(request, group.name)]
+    listed = [group for group in _listed(request, everywhere=True) if allowed(request, group.name)]
     members, known = groups.members(), dict(lags(request.broker.log, (group.name for group in listed)))
-    rows = [
-        GroupListing(
-            group.name,
-            group.state,
-            group.kind,
-            group.protocol_type,
-            members.get(group.name, 0) if groups.coordinates(group.name) else None,
-            known.get(group.name),
-            sorted(groups.topics_of(group.name)),
+    rows = []
+    for group in listed:
+        subscribed = request.broker.subscriptions.of_group(group.name)
+        count = members.get(group.name, 0) if groups.coordinates(group.name) else None
+        if group.kind == SUBSCRIPTION:
+            count = sum(len(one.consumers) for _, _, one in subscribed)
+        lag = known.get(group.name)
+        rows.append(
+            GroupListing(
+                group.name,
+                group.state,
+                group.kind,
+                group.protocol_type,
+                count,
+                None if lag is None else lag + sum(one.backlog for _, _, one in subscribed),
+                sorted(_topics_of(request, group.name)),
+            )
         )
-        for group in listed
-    ]
     return reply(GroupList(rows, request.performance()))
+
+
+def _listed(request: HttpRequest, *, everywhere: bool) -> list[ListedGroup]:
+    """Groups, and subscriptions whose names no group has."""
+    found = {group.name: group for group in groups_of(request).list(everywhere=everywhere)}
+    for name, consumers in request.broker.subscriptions.groups().items():
+        found.setdefault(name, subscription_group(name, consumers))
+    return [found[name] for name in sorted(found)]
 
 
 async def get_group(request: HttpRequest) -> Response:
@@ -65,12 +82,13 @@ async def get_group(request: HttpRequest) -> Response:
     name = request.parameters["group"]
     groups = groups_of(request)
     redirect = request.flag("redirect", True)
-    if redirect:
+    subscribed = request.broker.subscriptions.of_group(name)
+    if redirect and not subscribed:
         groups.check_coordinator(name)
-    listed = next((group for group in groups.list(everywhere=not redirect) if group.name == name), None)
+    listed = next((group for group in _listed(request, everywhere=not redirect) if group.name == name), None)
     if listed is None or not allowed(request, name):
         raise GroupNotFound(name)
-    offsets = _offsets(request, groups, name)
+    offsets = _offsets(request, groups, name) + [_left(request, *row) for row in subscribed]
     found = groups.get(name)
     members: list[Member] = [] if found is None else [*found.members.values()]
     return reply(
@@ -79,7 +97,7 @@ async def get_group(request: HttpRequest) -> Response:
             state=listed.state,
             kind=listed.kind,
             protocol_type=listed.protocol_type,
-            members=[_member(request, member) for member in members],
+            members=[_member(request, member) for member in members] + _consumers(subscribed),
             offsets=offsets,
             lag=sum(row.lag for row in offsets),
             performance=request.performance(),
@@ -89,38 +107,80 @@ async def get_group(request: HttpRequest) -> Response:
 
 
 async def reset_group(request: HttpRequest) -> Response:
-    """Reset the offsets of a group without members."""
+    """Reset the offsets of a group without members, or those of a subscription, whose consumers connect again."""
     name, body = request.parameters["group"], request.json(_reset_body)
     request.require_topic(body.topic, Operation.READ)
     require_group(request, Operation.DELETE, name)
     groups = groups_of(request)
-    groups.check_coordinator(name)
-    found = groups.get(name)
-    if found is not None and not found.empty:
-        raise GroupNotEmpty(name)
     partitions = request.broker.topic(body.topic).partitions
+    subscribed = _subscribed(request, name, body.topic)
+    if not subscribed:
+        groups.check_coordinator(name)
+        found = groups.get(name)
+        if found is not None and not found.empty:
+            raise GroupNotEmpty(name)
     moves = []
     for number in sorted(set(body.partitions)) or range(partitions):
         if number >= partitions:
             raise PartitionNotFound(body.topic, number, partitions)
-        stood = _position(request, groups, name, body.topic, number)
-        moves.append(OffsetReset(body.topic, number, stood, await _target(request, body, number)))
+        stood = subscribed.get(
+            number, None if subscribed else _position(request, groups, name, body.topic, number)
+        )
+        moves.append(
+            OffsetReset(body.topic, number, stood, await _target(request, name, body, number, stood))
+        )
     if not body.dry_run:
-        rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
-        if request.broker.shares.has(name):
-            streams = request.broker.streams
-            starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
-            await request.broker.shares.move(name, starts)
-        else:
-            await _commit(groups, name, rows)
+        await _move(request, name, body, moves, bool(subscribed))
     return reply(ResetResult(name, moves, body.dry_run, request.performance()))
 
 
+def _subscribed(request: HttpRequest, name: str, topic: str) -> dict[int, int]:
+    """Where the subscription of that name is in each partition of a topic, unless a group has offsets there.
+
+    Raises Unavailable if another broker serves its consumers."""
+    if topic in groups_of(request).topics_of(name):
+        return {}
+    found = {
+        partition: one.mark
+        for owner, partition, one in request.broker.subscriptions.of_group(name)
+        if owner.name == topic
+    }
+    cluster = request.broker.cluster
+    if found and cluster.shared and cluster.coordinator("pulsar", topic) != cluster.broker:
+        raise Unavailable("another broker serves the consumers of this topic: send the request there")
+    return found
+
+
+async def _move(
+    request: HttpRequest, name: str, body: ResetBody, moves: list[OffsetReset], subscribed: bool
+) -> None:
+    if subscribed:
+        topic, subscription = request.broker.topic(body.topic), split_id(name)[1]
+        work = request.broker.subscriptions.skip if body.to == "skip" else request.broker.subscriptions.move
+        for move in moves:
+            if move.before is not None:
+                await work(topic, move.partition, subscription, move.after)
+        return
+    rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
+    if request.broker.shares.has(name):
+        streams = request.broker.streams
+        starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
+        await request.broker.shares.move(name, starts)
+    else:
+        await _commit(groups_of(request), name, rows)
+
+
 async def delete_group(request: HttpRequest) -> Response:
-    """Delete a group without members, and its offsets."""
+    """Delete a group without members, and its offsets; or the subscriptions of that name, without consumers."""
     name = request.parameters["group"]
     require_group(request, Operation.DELETE, name)
-    await groups_of(request).delete(name)
+    subscribed = request.broker.subscriptions.of_group(name)
+    if any(one.consumers for _, _, one in subscribed):
+        raise GroupNotEmpty(name)
+    if not subscribed or groups_of(request).exists(name):
+        await groups_of(request).delete(name)
+    for topic, partition, one in subscribed:
+        await request.broker.subscriptions.delete(topic, partition, one.name)
     return reply(GroupDeletion(name, True, request.performance()))
 
 
@@ -134,8 +194,14 @@ def allowed(request: HttpRequest, group: str) -> bool:
     return (
         request.sees_id(group)
         and may_group(request, Operation.DESCRIBE, group)
-        and all(map(request.sees, groups_of(request).topics_of(group)))
+        and all(map(request.sees, _topics_of(request, group)))
     )
+
+
+def _topics_of(request: HttpRequest, group: str) -> set[str]:
+    """Topics in which a group or a subscription of that name has a position."""
+    subscribed = {topic.name for topic, _, _ in request.broker.subscriptions.of_group(group)}
+    return groups_of(request).topics_of(group) | subscribed
 
 
 def may_group(request: HttpRequest, operation: Operation, group: str) -> bool:
@@ -145,7 +211,7 @@ def may_group(request: HttpRequest, operation: Operation, group: str) -> bool:
     if not _covers_by_topics(request, operation, ResourceType.GROUP, group):
         return False
     groups = groups_of(request)
-    topics, found = groups.topics_of(group), groups.get(group)
+    topics, found = _topics_of(request, group), groups.get(group)
     # Of a group with members that has not committed an offset yet, nobody knows what it reads.
     return all(map(request.sees, topics)) and (bool(topics) or found is None or found.empty)
 
@@ -221,6 +287,23 @@ def _shares(request: HttpRequest, name: str) -> list[GroupOffset]:
     return rows
 
 
+def _consumers(subscribed: list[tuple[Topic, int, SubscriptionSummary]]) -> list[MemberDescription]:
+    """The consumers of subscriptions, each with the partition that it reads."""
+    return [
+        MemberDescription(consumer.name, consumer.name, "", None, [AssignedTopic(topic.name, [partition])])
+        for topic, partition, one in subscribed
+        for consumer in one.consumers
+    ]
+
+
+def _left(request: HttpRequest, topic: Topic, partition: int, one: SubscriptionSummary) -> GroupOffset:
+    """A subscription is where the first record is that it has not acknowledged; its lag is all of those."""
+    state = request.broker.partition(topic.name, partition)
+    return GroupOffset(
+        topic.name, partition, max(one.mark, state.start), state.start, state.end, one.backlog, ""
+    )
+
+
 def _position(request: HttpRequest, groups: Groups, name: str, topic: str, partition: int) -> int | None:
     cursor = groups.committed(name, topic, partition)
     if cursor is not None:
@@ -229,8 +312,15 @@ def _position(request: HttpRequest, groups: Groups, name: str, topic: str, parti
     return None if share is None else share.start
 
 
-async def _target(request: HttpRequest, body: ResetBody, partition: int) -> int:
+async def _target(request: HttpRequest, name: str, body: ResetBody, partition: int, stood: int | None) -> int:
     state = request.broker.partition(body.topic, partition)
+    if body.to == "skip":
+        if body.count is None:
+            raise invalid("to skip needs count")
+        stream, subscription = request.broker.stream(body.topic, partition), split_id(name)[1]
+        if _subscribed(request, name, body.topic):
+            return request.broker.subscriptions.after_unacked(stream, subscription, body.count)
+        return min(max(stood or 0, state.start) + body.count, state.end)
     if body.to == "time":
         if body.timestamp_ms is None:
             raise invalid("to time needs timestamp_ms")

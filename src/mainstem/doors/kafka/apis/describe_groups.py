@@ -57,14 +57,15 @@ def _describe_group(call: Call, name: GroupId, operations: i32) -> DescribedGrou
             members=_members(group),
             authorized_operations=operations,
         )
-    found = group is None and call.context.groups.offsets.exists(name)  # it has offsets but no members
+    consumers = call.context.broker.subscriptions.groups().get(name)
+    found = group is None and (consumers is not None or call.context.groups.offsets.exists(name))
     missing = not found and call.version >= _FIRST_WITH_NOT_FOUND
     return DescribedGroup(
         error_code=ErrorCode.group_id_not_found if missing else ErrorCode.none,
         error_message=f"there is no classic group {name!r}" if missing else None,
         group_id=name,
-        group_state=EMPTY if found else DEAD,
-        protocol_type="",
+        group_state=(STABLE if consumers else EMPTY) if found else DEAD,
+        protocol_type="" if consumers is None else "pulsar",
         protocol_data="",
         members=(),
         authorized_operations=operations,

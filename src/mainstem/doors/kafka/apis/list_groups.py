@@ -7,7 +7,10 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId
 
+from mainstem.broker.groups.classic import ClassicGroup
 from mainstem.broker.groups.offsets import OWN_PREFIX
+from mainstem.broker.groups.service import ListedGroup as Listed
+from mainstem.broker.groups.service import subscription_group
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
@@ -22,12 +25,22 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
             group_state=group.state,
             group_type=group.kind,
         )
-        for group in call.context.groups.list()
+        for group in (*call.context.groups.list(), *_subscriptions(call))
         if not group.name.startswith(OWN_PREFIX)
         and (not states or group.state.lower() in states)
         and (not kinds or group.kind.lower() in kinds)
     )
     return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
+
+
+def _subscriptions(call: Call) -> list[Listed]:
+    """Of the Pulsar door: classic groups of the protocol `pulsar`, as Kafka has no kind for them."""
+    groups = call.context.groups
+    return [
+        subscription_group(name, consumers)._replace(kind=ClassicGroup.kind)
+        for name, consumers in sorted(call.context.broker.subscriptions.groups().items())
+        if not groups.exists(name)
+    ]
 
 
 API = Api(16, 0, 5, handle)

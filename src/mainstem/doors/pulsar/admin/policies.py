@@ -237,8 +237,8 @@ def namespace_summary(call: AdminCall, namespace: str) -> dict[str, Any]:
     found = {
         "retention_policies": RETENTION.show(_namespace_values(call, namespace, RETENTION)),
         "message_ttl_in_seconds": MESSAGE_TTL.show(_namespace_values(call, namespace, MESSAGE_TTL)),
-        "backlog_quota_map": QUOTAS.show(_namespace_values(call, namespace, QUOTAS)),
         "deduplicationEnabled": DEDUPLICATION.show(_namespace_values(call, namespace, DEDUPLICATION)),
+        "backlog_quota_map": QUOTAS.show(_namespace_values(call, namespace, QUOTAS)),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -250,10 +250,10 @@ def create_policies(body: dict[str, Any]) -> dict[str, Any]:
         found |= _retention(body["retention_policies"])
     if body.get("message_ttl_in_seconds"):
         found |= _ttl(body["message_ttl_in_seconds"])
-    for kind, quota in (body.get("backlog_quota_map") or {}).items():
-        found |= _one_quota(kind, quota)
     if body.get("deduplicationEnabled") is not None:
         found |= _deduplication(body["deduplicationEnabled"])
+    for kind, quota in (body.get("backlog_quota_map") or {}).items():
+        found |= _one_quota(kind, quota)
     for name in _REFUSED_AT_CREATION:
         if body.get(name):
             raise AdminRefusal(NOT_ALLOWED, f"the policy {name} has no effect here, so it is not stored")

@@ -150,7 +150,13 @@ _SCHEMA_ROWS: tuple[_Row, ...] = (
     ("GET", f"{_SCHEMAS}/metadata", schemas.get_metadata),
     ("POST", f"{_SCHEMAS}/schema", schemas.register),
     ("POST", f"{_SCHEMAS}/version", schemas.find_version),
+    ("POST", f"{_SCHEMAS}/compatibility", schemas.check_compatibility),
     ("DELETE", f"{_SCHEMAS}/schema", schemas.delete_all),
+    ("GET", f"{_NAMESPACE}/schemaCompatibilityStrategy", schemas.get_namespace_strategy),
+    ("PUT", f"{_NAMESPACE}/schemaCompatibilityStrategy", schemas.put_namespace_strategy),
+    ("GET", f"{_TOPIC}/schemaCompatibilityStrategy", schemas.get_topic_strategy),
+    ("PUT", f"{_TOPIC}/schemaCompatibilityStrategy", schemas.put_topic_strategy),
+    ("DELETE", f"{_TOPIC}/schemaCompatibilityStrategy", schemas.delete_topic_strategy),
 )
 
 

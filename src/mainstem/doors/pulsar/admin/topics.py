@@ -94,6 +94,7 @@ async def delete(call: AdminCall, topic: str) -> Response:
     )
     if used and not call.flag("force"):
         raise AdminRefusal(PRECONDITION_FAILED, "Topic has active producers/subscriptions")
+    await call.broker.topic_schemas.delete(found)
     await call.broker.delete_topic(found.name)
     call.producers.close_topic(found.streams)
     call.caller.audit("DELETE", found.name, "done")
