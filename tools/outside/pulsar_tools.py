@@ -182,7 +182,7 @@ def _fetch(folder: Path) -> None:
 def _java(folder: Path, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     classes = f"{folder / 'jars'}/*:{folder / 'classes'}"
     return subprocess.run(
-        [program("java"), "-Xmx512m", "-cp", classes, main, *arguments],
+        [program("java"), "-Xmx512m", f"-Duser.home={folder}", "-cp", classes, main, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
