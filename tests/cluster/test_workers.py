@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -116,8 +117,9 @@ def test_a_killed_worker_loses_and_doubles_nothing(tmp_path: Path, dies: str) ->
             one.join(_WAIT_S)
         if dies == "writer":
             assert writer(directory) != killed
-            gap = min(at for one in writers for at in one.acked_at if at > killed_at) - killed_at
-            sys.stdout.write(f"first record {gap:.3f} s after the writer was killed\n")
+            acked_at = sorted(at for one in writers for at in one.acked_at)
+            pause = max(after - at for at, after in itertools.pairwise(acked_at) if after > killed_at)
+            sys.stdout.write(f"longest pause after the writer was killed: {pause:.3f} s\n")
         assert process.terminate() == 0
     # What one worker finds in the same directory.
     with ServerProcess(directory, "--pulsar", "off", "--s3", "off") as process:
