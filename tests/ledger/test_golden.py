@@ -191,7 +191,7 @@ GOLDEN = {
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000057aa2fa0b2d5e66b4ead349d90a5695653e73a87c4779569"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000656e171cc5993b9e6fb4fcb9bee612663ecc3407ff36b7e5"
 
 
 def test_every_command_has_golden_bytes() -> None:
