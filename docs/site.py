@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+_FOREIGN_SCRIPT = re.compile(r'<script src="?https?://[^>]*></script>')
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
 
 
@@ -27,3 +28,9 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("decisions/"):
         return markdown  # these pages are one folder down, so their `../` links stay inside the documentation
     return _OUTSIDE.sub(r"\1 (`\2`)", markdown)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Remove scripts of other hosts: the plugin `offline` loads one for searching pages that are opened as files."""
+    for page in Path(config["site_dir"]).rglob("*.html"):
+        page.write_text(_FOREIGN_SCRIPT.sub("", page.read_text(encoding="utf-8")), encoding="utf-8")
