@@ -263,4 +263,8 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "RemoveSubscription": 243,
         "RegisterTopicSchema": 246,
         "RemoveTopicSchemas": 247,
+        "AcceptErasure": 250,
+        "CountErased": 251,
+        "AdvanceErasure": 252,
+        "NoteBackup": 253,
     }

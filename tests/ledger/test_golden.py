@@ -176,10 +176,14 @@ GOLDEN = {
     "RemoveSubscription": "93ccf301a27332",
     "RegisterTopicSchema": "93ccf60194a2733203c40204049292a27335a2733692a27336a27337",
     "RemoveTopicSchemas": "92ccf701",
+    "AcceptErasure": "94ccfaa27331a577686572659294c4020303a27334a273350694c4020404a27335a2733607",
+    "AdvanceErasure": "96ccfca27331a66661696c656403c4020404a27335",
+    "CountErased": "94ccfba27331c402020203",
+    "NoteBackup": "92ccfda27331",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000002f41c956f5e61a51ada941e81bf94286c77b540f5f38fe81"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000437afd74b80c1fb760920e97ee3009c61d36d278149adec1"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -26,6 +26,8 @@ from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
+from mainstem.broker.erasures.service import ERASURE_STEP_EVERY_S, ErasureService
+from mainstem.broker.erasures.table_files import TableErasure
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
@@ -194,6 +196,17 @@ class Broker:
             log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
         )
         self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
+        self.erasures = ErasureService(
+            log,
+            clock,
+            random,
+            self.deletes,
+            self.routers,
+            self.objects,
+            TableErasure(log, self.objects, options.objects_url, self.catalog, clock),
+            options.data_dir,
+        )
+        self._erasure_rounds = PeriodicTask("erasures", ERASURE_STEP_EVERY_S, self.erasures.round)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -258,6 +271,7 @@ class Broker:
             self.sinks.rounds,
             self._lake_rounds,
             self._bucket_rounds,
+            self._erasure_rounds,
         )
 
     async def close(self) -> None:

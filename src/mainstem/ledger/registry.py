@@ -15,6 +15,7 @@ from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
+from mainstem.ledger.erasures import Erasures
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
@@ -78,6 +79,7 @@ class Sections:
     buckets: Buckets
     subscriptions: Subscriptions
     topic_schemas: TopicSchemas
+    erasures: Erasures
 
 
 class Registry:
