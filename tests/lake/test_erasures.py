@@ -17,6 +17,7 @@ from mainstem.broker.routers.service import RouterSettings
 from mainstem.errors import TopicIncompatible
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.objects.tiering import TIER_GRACE_MS, HotRetention
+from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.ports.clock import ManualClock
 from tests.support.byte_scan import directory_contents, files_with
 
@@ -128,6 +129,10 @@ async def test_no_file_of_the_log_or_a_table_holds_an_erased_record(tmp_path: Pa
         assert files_with(directory_contents(tmp_path / "later"), SECRET.encode()) == []
     finally:
         await broker.close()
+    if store == "data directory":
+        checked = await asyncio.to_thread(DirectoryCheck(tmp_path / "data").run)
+        assert checked.problems == []
+        assert checked.repacked_files
 
 
 async def test_a_topic_with_a_delta_copy_is_refused(tmp_path: Path) -> None:

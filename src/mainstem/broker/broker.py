@@ -5,6 +5,7 @@ Every method that changes something returns once the change is as durable as its
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,7 +56,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound, MainstemError
+from mainstem.errors import GroupNotFound, MainstemError, StoreUnreachable
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
@@ -229,6 +230,8 @@ class Broker:
         if broker.cluster.shared:
             await broker.check_clock()  # before anything depends on the clock
         await broker.catalog.relocate_tables()
+        with contextlib.suppress(StoreUnreachable):  # the next start tries again
+            await broker.erasures.tidy()
         broker.start_periodic_tasks()
         return broker
 

@@ -36,7 +36,7 @@ class JsonMatch(msgspec.Struct, frozen=True):
             return False
         try:
             at: Any = _decode_json(value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         for key in self.path:
             if not isinstance(at, dict) or key not in at:

@@ -82,7 +82,6 @@ class ErasureService:
         self._ends: dict[str, dict[int, int]] = {}  # by id: end of each stream when this process began
         self._waits_for: dict[str, str] = {}  # by id
         self._opaque: dict[str, int] = {}  # by id: slices that could not be decoded
-        self._tidied = False
 
     # Reads
 
@@ -136,7 +135,6 @@ class ErasureService:
     async def round(self) -> None:
         """Take every running erasure as far as it gets now."""
         async with self._stepping:
-            await self._tidy()
             for one in self._log.ledger.erasures.running():
                 try:
                     self._waits_for[one.id] = await self._advance(one)
@@ -145,16 +143,15 @@ class ErasureService:
                         _log.warning("erasure interrupted", id=one.id, error=described(error))
                     self._waits_for[one.id] = described(error)
 
-    async def _tidy(self) -> None:
-        """Once after the start: delete stored requests that a killed process left behind."""
-        if self._tidied or self._log.shared:
+    async def tidy(self) -> None:
+        """Delete stored requests that a killed process left behind: once after the start, before any is accepted."""
+        if self._log.shared:
             return
         erasures = self._log.ledger.erasures
         async for stored in self._objects.list(REQUESTS):
             found = erasures.get(stored.key.removeprefix(REQUESTS))
             if found is None or found.phase != "accepted":
                 await self._objects.delete(stored.key)
-        self._tidied = True
 
     async def _advance(self, one: Erasure) -> str:
         """Go through as many phases as possible. Returns what the erasure waits for."""
@@ -250,6 +247,7 @@ class ErasureService:
     async def _finish(self, one: Erasure) -> str:
         if self._log.store_copies:
             return "a backup is being made"
+        await self._objects.delete(REQUESTS + one.id)
         shutil.rmtree(self._directory / LINKS, ignore_errors=True)  # of a backup that was interrupted
         waits_for = await self._tables.left(one)
         if not waits_for:
@@ -302,7 +300,9 @@ class ErasureService:
         ]
         if opaque := self._opaque.pop(one.id, 0):
             found.append(f"{opaque} slices of the log that cannot be decoded")
-        quarantine = self._directory / QUARANTINE
-        if quarantine.is_dir() and any(quarantine.iterdir()):
-            found.append(f"the folder {QUARANTINE} of the data directory")
+        found += [
+            f"the folder {name} of the data directory"
+            for name in (QUARANTINE, ".objects-moved", ".restoring")
+            if (self._directory / name).is_dir()
+        ]
         return found

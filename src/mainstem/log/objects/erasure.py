@@ -57,7 +57,8 @@ class LogErasure:
         if repacker.waits():
             return "files of the log are missing: restore them, or accept the loss"
         if any(not one.sealed for one in self._old_objects()):
-            await self._roll()
+            if self._port.objects()[-1].number <= self._through:
+                await self._roll()
             return "the newest file of the log is being sealed"
         while await repacker.erase(self._streams, self._through, self._clean):
             self.rewritten += 1
@@ -68,8 +69,9 @@ class LogErasure:
     async def _drop_objects(self) -> str:
         old = self._old_objects()
         if old and self._finished.replayable_from < old[-1].end_position:
-            self._finished.hurry()
-            await self._roll()
+            if not self._finished.checkpoint_pending:
+                self._finished.hurry()
+                await self._roll()
             return "a checkpoint must cover the old files of the log"
         await self._host.collect()
         if self._old_objects():
@@ -85,6 +87,8 @@ class LogErasure:
             await repacker.clean()
         if self._replaced is not None and not self._replaced.isdisjoint(self._ledger.repacked.garbage()):
             return "current readers may still use the old repacked files"
+        if repacker is not None and await repacker.has_orphans():
+            return "repacked files that were never published must be deleted: a restart deletes them"
         if any(tier.object <= self._through for tier in self._ledger.tiers):
             if tiering is not None:
                 tiering.wake()

@@ -69,6 +69,10 @@ class FinishedObjects:
             self._checkpoints.reached(self._ledger)
         self.seal(extents, then_checkpoint=due)
 
+    @property
+    def checkpoint_pending(self) -> bool:
+        return self._checkpoint_pending
+
     def hurry(self) -> None:
         """Make a checkpoint at the end of the open object, however little was written."""
         self._checkpoint_due_at = self._host.written_bytes - self._every_bytes

@@ -503,6 +503,14 @@ class Repacker:
         self.counts.deleted_files += deleted
         return deleted
 
+    async def has_orphans(self) -> bool:
+        """Whether there are files that no round ever named. A round that is being made has some, too."""
+        async with self._stepping:
+            async for one in self._store.list(REPACKED):
+                if not self._ledger.repacked.knows(one.key):
+                    return True
+        return False
+
     async def _delete_orphans(self) -> int:
         now = self._clock.monotonic()
         if self._orphans_at is not None and now - self._orphans_at < REPACK_ORPHANS_EVERY_S:
