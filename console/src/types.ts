@@ -217,6 +217,37 @@ export interface DriverReportAccepted {
   heard: boolean;
 }
 
+export interface EraseBody {
+  key?: string;
+  key_base64?: string;
+  match?: unknown;
+  where?: unknown;
+}
+
+export interface ErasedTopicView {
+  topic: string;
+  why: string;
+  records_deleted: number;
+}
+
+export interface ErasureList {
+  erasures: ErasureView[];
+}
+
+export interface ErasureView {
+  id: string;
+  topic: string;
+  by: string;
+  phase: string;
+  waits_for: string;
+  accepted_ms: number;
+  changed_ms: number;
+  topics: ErasedTopicView[];
+  problem: string;
+  report: string;
+  public_key: string;
+}
+
 export interface ErrorBody {
   code: string;
   message: string;
@@ -1311,6 +1342,7 @@ export interface TableWork {
   expire: boolean;
   more: boolean;
   delta: string;
+  erased: number[] | null;
 }
 
 export interface TableWorkPage {

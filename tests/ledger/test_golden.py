@@ -188,10 +188,14 @@ GOLDEN = {
     "PutSubscriptionProperties": "94ccf901a273329292a27333a2733492a27334a27335",
     "RegisterTopicSchema": "93ccf60194a2733203c40204049292a27335a2733692a27336a27337",
     "RemoveTopicSchemas": "92ccf701",
+    "AcceptErasure": "94ccb4a27331a577686572659294c4020303a27334a273350694c4020404a27335a2733607",
+    "AdvanceErasure": "96ccb6a27331a66661696c656403c4020404a27335",
+    "CountErased": "94ccb5a27331c402020203",
+    "NoteBackup": "92ccb7a27331",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000656e171cc5993b9e6fb4fcb9bee612663ecc3407ff36b7e5"
+GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000001aac5cf259ad716bbcb716429f54fd67be5791f6d7d74e1d"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -64,6 +64,10 @@ class SimFiles:
         """From now on every call raises SimulatedCrash."""
         self._crashed = True
 
+    @property
+    def down(self) -> bool:
+        return self._crashed
+
     def reboot(self, policy: Policy, seed: int = 0) -> SimFiles:
         """A new file system with what the disk may hold now. This one is down from now on."""
         with self._lock:
@@ -105,6 +109,12 @@ class SimFiles:
         """Damage a file durably, without any call."""
         with self._lock:
             self._inode(path).flip(byte, bit)
+
+    def contents(self) -> dict[Path, bytes]:
+        """Every file, as readers see it now."""
+        with self._lock:
+            inodes = {path: target for path, target in self._names.items() if isinstance(target, Inode)}
+            return {path: bytes(inode.now.data) for path, inode in inodes.items()}
 
     # Files
 

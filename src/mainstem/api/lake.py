@@ -340,6 +340,8 @@ class TableWork(msgspec.Struct, frozen=True):
     expire: bool = False  # snapshots may be old enough to expire
     more: bool = False  # there are more changes than these
     delta: str = ""  # URL of a Delta table that gets the records as well
+    # Snapshots to remove whatever their age, because they may reach erased records; None: nothing is being erased.
+    erased: tuple[int, ...] | None = None
 
 
 class TableWorkPage(msgspec.Struct, frozen=True):

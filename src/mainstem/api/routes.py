@@ -14,6 +14,7 @@ import msgspec
 
 from mainstem.api import (
     catalog,
+    erasures,
     groups,
     history,
     lake,
@@ -248,6 +249,20 @@ POST_DELETE = Route(
     records.DeleteBody,
     query=(_PARTITION,),
 )
+
+# Erasures
+
+POST_ERASE = Route(
+    "POST",
+    "/v0/topics/{topic}/erase",
+    erasures.ErasureView,
+    Scope.DELETE,
+    Body.JSON,
+    erasures.EraseBody,
+    (202,),
+)
+LIST_ERASURES = Route("GET", "/v0/erasures", erasures.ErasureList, Scope.ADMIN, cluster=Operation.ALTER)
+GET_ERASURE = Route("GET", "/v0/erasures/{id}", erasures.ErasureView, Scope.DELETE)
 
 # Queues
 

@@ -5,6 +5,7 @@ Every method that changes something returns once the change is as durable as its
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,8 @@ from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.cluster.store_clock import clock_off_ms
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.diff import Diffs
+from mainstem.broker.erasures.service import ERASURE_STEP_EVERY_S, ErasureService
+from mainstem.broker.erasures.table_files import TableErasure
 from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import GroupPeers, Groups
@@ -57,7 +60,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound, MainstemError
+from mainstem.errors import GroupNotFound, MainstemError, StoreUnreachable
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
 from mainstem.ledger.topics import Topic
@@ -203,6 +206,17 @@ class Broker:
             log, self.objects, self.streams, self.catalog, S3Locations(self.objects, self.catalog)
         )
         self._bucket_rounds = PeriodicTask("buckets", limits.LAKE_COLLECT_EVERY_S, self.buckets.collect)
+        self.erasures = ErasureService(
+            log,
+            clock,
+            random,
+            self.deletes,
+            self.routers,
+            self.objects,
+            TableErasure(log, self.objects, options.objects_url, self.catalog, clock),
+            options.data_dir,
+        )
+        self._erasure_rounds = PeriodicTask("erasures", ERASURE_STEP_EVERY_S, self.erasures.round)
         self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
 
     @classmethod
@@ -225,6 +239,8 @@ class Broker:
         if broker.cluster.shared:
             await broker.check_clock()  # before anything depends on the clock
         await broker.catalog.relocate_tables()
+        with contextlib.suppress(StoreUnreachable):  # the next start tries again
+            await broker.erasures.tidy()
         broker.start_periodic_tasks()
         return broker
 
@@ -269,6 +285,7 @@ class Broker:
             self.sinks.rounds,
             self._lake_rounds,
             self._bucket_rounds,
+            self._erasure_rounds,
         )
 
     async def close(self) -> None:

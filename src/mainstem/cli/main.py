@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),
     "rate": ("mainstem.cli.rate:rate", "Limit what clients, groups and namespaces produce and consume."),
     "audit": ("mainstem.cli.audit:audit", "Print the audit log: administrative and denied operations."),
+    "erase": ("mainstem.cli.erase:erase", "Erase records: from readers, files, tables and copies."),
     "table": ("mainstem.cli.table:table", "Publish topics as Iceberg tables."),
     "lake": ("mainstem.cli.lake:lake", "Convert records to tables with Spark."),
     "pipeline": (

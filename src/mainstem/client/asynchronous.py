@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from mainstem.client.erasures import ErasureCalls
 from mainstem.client.groups import GroupCalls
 from mainstem.client.namespaces import NamespaceCalls
 from mainstem.client.queues import QueueCalls
@@ -28,6 +29,7 @@ class AsyncClient(
     SecurityCalls,
     NamespaceCalls,
     SqlCalls,
+    ErasureCalls,
 ):
     """A server's topics, records, queues, routers and groups. See `mainstem.Client` for examples of the methods;
     here they are awaited.

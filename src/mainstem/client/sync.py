@@ -122,6 +122,9 @@ class Client:
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
     sql = _waited(AsyncClient.sql)
+    erase = _waited(AsyncClient.erase)
+    erasure = _waited(AsyncClient.erasure)
+    erasures = _waited(AsyncClient.erasures)
 
     claim = _waited(AsyncClient.claim)
     ack = _waited(AsyncClient.ack)

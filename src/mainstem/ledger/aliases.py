@@ -179,6 +179,15 @@ class Aliases:
                     shift = run.base - run.origin_base
                     yield stream, first + shift, last + shift
 
+    def copies_from(self, origin: int) -> Iterator[tuple[int, AliasRun]]:
+        """All copies that are read from a stream: the stream that has them, and each run. Scans all copies."""
+        if not self.reaching(origin, 0, 1 << 62):
+            return
+        for stream in sorted({*self._over, *self._growing}):
+            for run in self.runs(stream):
+                if run.origin == origin:
+                    yield stream, run
+
     def _origins(self) -> dict[int, tuple[Int64s, Int64s]]:
         """By stream, the ranges that copies are read from: starts and ends, merged where they touch."""
         columns = [fan_out.origins() for fan_out in self.feeds.values()]

@@ -16,6 +16,7 @@ from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
 from mainstem.ledger.cursors import Cursors
+from mainstem.ledger.erasures import Erasures
 from mainstem.ledger.generations import Generations
 from mainstem.ledger.group_generations import GroupGenerations
 from mainstem.ledger.group_settings import GroupSettings
@@ -84,6 +85,7 @@ class Sections:
     publish_sequences: PublishSequences
     producer_epochs: ProducerEpochs
     broker_settings: BrokerSettings
+    erasures: Erasures
 
 
 class Registry:

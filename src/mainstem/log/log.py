@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,7 @@ from mainstem.ledger.streams import MarkLost
 from mainstem.log.background import Background
 from mainstem.log.objects.checkpointer import store_state
 from mainstem.log.objects.checkpoints import Checkpointer, InlineCheckpointer
+from mainstem.log.objects.erasure import LogErasure
 from mainstem.log.objects.finished_objects import FinishedObjects
 from mainstem.log.objects.maintenance import LogMaintenance
 from mainstem.log.objects.repack.files import RepackedFiles
@@ -517,6 +518,15 @@ class Log:
     async def collect(self) -> int:
         """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
         return await self._finished.collect()
+
+    @property
+    def newest_object(self) -> int:
+        """The number of the log's object that takes commits now, or of the last one."""
+        return max((one.number for one in self._port.objects()), default=0)
+
+    def erasure(self, streams: Sequence[int], through: int) -> LogErasure:
+        """Remove the bytes of deleted records of these streams, in the log's objects up to this one."""
+        return LogErasure(self, self._port, self.ledger, self._finished, self._tail, streams, through)
 
     async def _sync_often(self, every_s: float) -> None:
         while True:

@@ -105,6 +105,10 @@ class LakeGarbage:
     def _is_orphan(self, key: str) -> bool:
         if self._log.ledger.generations.knows(key):
             return False
-        named = _TOKEN.search(key)
-        token = int(named[1], 16) if named else 0
-        return all(lease.token != token for lease in self._log.ledger.tasks)
+        return all(lease.token != lease_token(key) for lease in self._log.ledger.tasks)
+
+
+def lease_token(key: str) -> int:
+    """The token of the lease under which a part's file was written; 0 if the key has none."""
+    named = _TOKEN.search(key)
+    return int(named[1], 16) if named else 0

@@ -271,7 +271,15 @@ class TopicTables:
             table.table_id in self._expiring,
             more,
             declaration.delta if table.kind == "records" else "",
+            self._erased_snapshots(table),
         )
+
+    def _erased_snapshots(self, table: Table) -> tuple[int, ...] | None:
+        """The snapshots that may reach records which an erasure has removed from all parts; None without one."""
+        before = self._log.ledger.erasures.parts_rewritten_at(table.topic_id)
+        if before is None:
+            return None
+        return tuple(sorted(id for id, at in table.snapshots.items() if at <= before))
 
     def _expiry_due(self, table: Table, now: int) -> bool:
         """From time to time: the snapshots of a table without new records grow old too."""

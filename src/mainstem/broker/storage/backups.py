@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from mainstem.api.server import BackupReport
 from mainstem.broker.buckets.blobs import BLOBS
 from mainstem.errors import DirectoryUnusable, ObjectMissing, Throttled
+from mainstem.ledger.erasures import NoteBackup
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.repacked_objects import REPACKED
 from mainstem.ledger.tiers import Tier
@@ -36,12 +37,12 @@ from mainstem.ports.commitlog.local.locking import block_owner
 from mainstem.ports.commitlog.local.reader import open_reader
 from mainstem.ports.commitlog.local.segments import file_name
 from mainstem.ports.files import OsFiles
-from mainstem.ports.objectstore.open import open_store
+from mainstem.ports.objectstore.open import open_store, public_url
 from mainstem.ports.objectstore.port import ObjectStore
 from mainstem.tables.catalog import FOLDER
 from mainstem.tables.garbage import PARTS
 
-_LINKS = ".backup"
+LINKS = ".backup"
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
 """Shows progress, given the total number of bytes."""
@@ -62,11 +63,12 @@ class Backups:
         if self._running:
             raise Throttled("backups", 1, "a backup is running: wait until it ends")
         self._running = True
-        links = self._directory / _LINKS
+        links = self._directory / LINKS
         try:
             await asyncio.to_thread(shutil.rmtree, links, True)  # of an interrupted backup
             with self._log.store_copies.one():
                 position, contents = await self._contents(links)
+                await self._log.propose(NoteBackup(public_url(url)))  # reports of erasures name it
                 return await write_backup(
                     contents,
                     store,

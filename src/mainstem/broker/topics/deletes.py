@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +30,12 @@ DELETE_RECORDS_PER_COMMAND = 100_000  # a larger delete takes several commands
 DELETE_SIZING_BYTES_MAX = 64 * limits.MIB  # read to compute the deleted bytes; above it, the average is used
 
 Ranges = tuple[tuple[int, int], ...]
+
+
+class Matcher(Protocol):
+    def offsets(self, batches: memoryview) -> Integers:
+        """The offsets of matching records in some stamped batches."""
+        ...
 
 
 @dataclass(slots=True)
@@ -68,6 +75,13 @@ class DeleteService:
         except NotFound:
             raise TopicNotFound(topic.name) from None
 
+    async def delete_matching(self, stream: int, match: Matcher, below: int | None = None) -> int:
+        """Delete the committed records of a stream, below an offset if it is given, that match, even those whose time
+        to live is over. Returns how many. Raises NotFound if the topic is deleted."""
+        start, end = self._streams.bounds(stream)
+        end = end if below is None else min(below, end)
+        return await self._punch(stream, await self._scan(stream, start, end, match))
+
     async def _trim(self, stream: int, start: int, end: int) -> int:
         streams, number = self._log.streams.of(stream).state(stream)
         size = 0
@@ -89,7 +103,7 @@ class DeleteService:
             )
         return deleted
 
-    async def _scan(self, stream: int, start: int, end: int, match: Match | None) -> _MatchingRecords:
+    async def _scan(self, stream: int, start: int, end: int, match: Matcher | None) -> _MatchingRecords:
         """The records of [start, end) that match, and their sizes."""
         found = _MatchingRecords()
         at = start
@@ -124,7 +138,7 @@ class DeleteService:
 
 
 def _find_matching(
-    batches: Sequence[memoryview], start: int, end: int, match: Match | None
+    batches: Sequence[memoryview], start: int, end: int, match: Matcher | None
 ) -> _MatchingRecords:
     found = _MatchingRecords()
     if not batches:

@@ -17,7 +17,7 @@ from mainstem.ports.commitlog.shared.bucket.parts import Parts
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject
 
 OBJECTS = "objects"  # folder of the object store's files in a data directory
-_NOT_KEPT = ("LOCK", "cache", ".backup", ".restoring", ".objects-moved")
+_NOT_KEPT = ("LOCK", "cache", ".backup", ".restoring", ".objects-moved", "erasure.key")
 
 Read = Callable[[int, int], Awaitable[bytes]]
 """Bytes of a file: start and length. Raises NotFound if the file is gone."""

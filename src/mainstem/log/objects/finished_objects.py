@@ -69,6 +69,14 @@ class FinishedObjects:
             self._checkpoints.reached(self._ledger)
         self.seal(extents, then_checkpoint=due)
 
+    @property
+    def checkpoint_pending(self) -> bool:
+        return self._checkpoint_pending
+
+    def hurry(self) -> None:
+        """Make a checkpoint at the end of the open object, however little was written."""
+        self._checkpoint_due_at = self._host.written_bytes - self._every_bytes
+
     def seal(self, extents: SealedExtents, *, then_checkpoint: bool = False) -> None:
         """Soon, and before the log closes."""
         self._background.start(self._seal(extents, then_checkpoint=then_checkpoint), needed=True)

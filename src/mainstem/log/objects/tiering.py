@@ -273,6 +273,7 @@ class Tiering:
             if tier.since_ms <= before_ms:
                 for part in range(_parts(tier)):
                     await self._store.delete(self._port.cold.key(tier.object, tier.token, part))
+                    await self._port.cold.forget(tier.object, tier.token, part)
                 await self._host.propose(ForgetTier(tier.object, tier.token))
                 self.counts.deleted += 1
 

@@ -67,6 +67,11 @@ class TailCache:
             del self._payloads[object]
         self._held -= payload.bytes
 
+    def drop_to(self, object: int) -> None:
+        """Drop the payloads of objects up to this one."""
+        while self._ages and self._ages[0][0] <= object:
+            self._evict()
+
     def read(self, extents: list[Extent]) -> list[memoryview] | None:
         """The bytes of all the extents; None unless all are cached."""
         if len(extents) > 1 and extents[0].object == extents[-1].object:

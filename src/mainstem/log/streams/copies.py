@@ -40,6 +40,9 @@ class CopyReader:
 
     async def read(self, stream: int, offset: int, max_bytes: int, end: int) -> ReadChunk:
         """Copies from `offset` on, where there is one. Raises Damaged, Missing, LogDamaged."""
+        live = self._first_live(stream, offset, end)
+        if live > offset:
+            return ReadChunk((), live)
         try:
             found = await self._lookups.resolve(lambda: self._sources(stream, offset, max_bytes, end))
         except Unreadable as unread:
@@ -53,6 +56,9 @@ class CopyReader:
 
     def cached(self, stream: int, offset: int, max_bytes: int, end: int) -> ReadChunk | None:
         """The same, if memory has the bytes and they are few."""
+        live = self._first_live(stream, offset, end)
+        if live > offset:
+            return ReadChunk((), live)
         try:
             found = self._sources(stream, offset, max_bytes, end)
         except (NotLoaded, Unreadable, ChecksumMismatch):
@@ -61,6 +67,10 @@ class CopyReader:
         if slices is None or not _fits_inline(found) or self._deleted(stream, found):
             return None
         return _chunk(_restamped(found, slices, []), offset, found)
+
+    def _first_live(self, stream: int, offset: int, end: int) -> int:
+        """The first copy that was not deleted: the source may lack the bytes of the others."""
+        return next((first for first, _ in self._ledger.streams.holes(stream).live(offset, end)), end)
 
     def _sources(self, stream: int, offset: int, max_bytes: int, end: int) -> list[CopySource]:
         try:

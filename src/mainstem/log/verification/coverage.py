@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mainstem.ledger.ledger import Ledger
 from mainstem.log.read.extents import Rows
@@ -101,4 +101,20 @@ def _unexplained(
     elsewhere = [(run.base, run.end) for run in ledger.aliases.between(*gap)]
     holes = [(start, end) for start, end, _ in streams.holes(gap.stream)]
     holes += [(sparse.base, sparse.end) for sparse in ledger.compactions.get(gap.stream).sparse]
-    return readable(gap, ledger, sorted(holes + elsewhere + held.get(gap.stream, [])))
+    # Copies in other streams need what no file holds, and nothing else of the gap.
+    absent = _outside(gap, sorted(held.get(gap.stream, [])))
+    explained = sorted(holes + elsewhere)
+    return [part for piece in absent for part in readable(piece, ledger, explained)]
+
+
+def _outside(gap: LostRange, held: Sequence[tuple[int, int]]) -> list[LostRange]:
+    """The parts of a gap outside these ranges, which rise."""
+    parts = []
+    at = gap.start
+    for start, end in held:
+        if at < start < gap.end:
+            parts.append(LostRange(gap.stream, at, start))
+        at = max(at, end)
+    if at < gap.end:
+        parts.append(LostRange(gap.stream, at, gap.end))
+    return parts

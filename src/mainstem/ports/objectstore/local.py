@@ -7,6 +7,7 @@ no key can name, and then moved.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -79,6 +80,22 @@ class LocalObjectStore:
         staging = self._directory / STAGING
         make_directories(self._files, staging)
         return staging / f"{self._owner}-{next(self._numbers)}"
+
+    async def staged_files(self) -> list[tuple[Path, int]]:
+        """Files that are not complete yet, or that a killed process left: each with the time it last changed."""
+        return await asyncio.to_thread(self._staged_files)
+
+    def _staged_files(self) -> list[tuple[Path, int]]:
+        staging = self._directory / STAGING
+        found = []
+        for name in self._files.listdir(staging) if self._files.exists(staging) else ():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((staging / name, self._files.facts(staging / name).modified_ms))
+        return found
+
+    async def discard(self, staged: Path) -> None:
+        """Delete a file that a killed process left."""
+        await asyncio.to_thread(self._discard, staged)
 
     def _discard(self, staged: Path) -> None:
         if self._files.exists(staged):

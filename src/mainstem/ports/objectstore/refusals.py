@@ -22,6 +22,10 @@ class RefusalsAsOutages:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
+    @property
+    def inner(self) -> ObjectStore:
+        return self._inner
+
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
         return await _answer(self._inner.put(key, data, if_absent=if_absent))
 

@@ -39,7 +39,9 @@ from mainstem.tables.publishing.snapshots import (
     Operation,
     SnapshotDraft,
     Snapshots,
+    erasable_snapshots,
     expired_snapshots,
+    referenced_files,
     remove_snapshots,
     same_rows,
     sweep,
@@ -127,7 +129,7 @@ class Publisher:
 
     def _due(self, work: TableWork, report: PublishReport) -> bool:
         """Whether a table has pending changes and is not in backoff."""
-        if not (work.changes or work.expire):
+        if not (work.changes or work.expire or work.erased is not None):
             self._backoff.succeeded(work.table_id)  # another publisher may have published it
             return False
         last_error = self._backoff.waiting(work.table_id)
@@ -171,7 +173,8 @@ class Publisher:
         files = StoreIO(open_blocking(work.store_url), work.store)
         table = _TableRun(work, files, self._broker, self._step, self._now_ms, report)
         table.publish()
-        if table.commits and table.version % self._sweep_every < table.commits:
+        swept = table.commits and table.version % self._sweep_every < table.commits
+        if swept or work.erased is not None:
             report.swept += table.sweep(self._grace_ms)
 
     def _overtaken(self, work: TableWork, refusal: Exception) -> bool:
@@ -235,6 +238,7 @@ class _TableRun:
         self._commit("overwrite" if any(files for _, files in different) else "delete", different)
         self._commit("append", [(change, self._new_files(change)) for change in changes if not change.old])
         self._expire()
+        self._erase()
 
     def _replacements(self, changes: Sequence[PendingChange]) -> tuple[list[_Filed], list[_Filed]]:
         """The changes whose new parts have the rows that the table had, and the others. Readers of changes skip a
@@ -286,6 +290,21 @@ class _TableRun:
             self._send(
                 [{"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}], remove_snapshots(old), ()
             )
+
+    def _erase(self) -> None:
+        """Remove snapshots that may reach erased records, and at once the files that only they need."""
+        metadata = self._loaded()
+        old = erasable_snapshots(metadata, self._work.erased or ())
+        if not old:
+            return
+        before = referenced_files(metadata, self._location, self._work.kind, self._files)
+        self._send(
+            [{"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}], remove_snapshots(old), ()
+        )
+        after = referenced_files(self._loaded(), self._location, self._work.kind, self._files)
+        for location in before - after:
+            if not location.endswith(".metadata.json"):  # which hold no values, and may be read now
+                self._files.delete(location)
 
     def _send(
         self,

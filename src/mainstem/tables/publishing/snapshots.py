@@ -27,7 +27,7 @@ from pyiceberg.table.snapshots import Snapshot
 from mainstem import limits
 from mainstem.api.lake import TableKind
 from mainstem.tables.file_io import StoreIO
-from mainstem.tables.publishing.data_files import offset_bounds
+from mainstem.tables.publishing.data_files import OFFSET_IDS, PARTITION_IDS, offset_bounds
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]
@@ -134,7 +134,7 @@ class Snapshots:
                 carried.append(manifest)
                 continue
             removed += [entry.data_file for entry in deleted]
-            changed = _with_status(deleted, ManifestEntryStatus.DELETED, self.snapshot_id)
+            changed = _deleted_entries(deleted, self.snapshot_id, self._kind)
             carried.append(self._write_manifest(changed, left))
         return carried, removed
 
@@ -237,17 +237,43 @@ def _tier(manifest: ManifestFile) -> int:
     return tier
 
 
-def _with_status(
-    entries: Sequence[ManifestEntry], status: ManifestEntryStatus, snapshot_id: int
+def _deleted_entries(
+    entries: Sequence[ManifestEntry], snapshot_id: int, kind: TableKind
 ) -> Iterator[ManifestEntry]:
     for entry in entries:
         yield ManifestEntry.from_args(
-            status=status,
+            status=ManifestEntryStatus.DELETED,
             snapshot_id=snapshot_id,
             sequence_number=entry.sequence_number,
             file_sequence_number=entry.file_sequence_number,
-            data_file=entry.data_file,
+            data_file=_without_values(entry.data_file, kind),
         )
+
+
+def _without_values(file: DataFile, kind: TableKind) -> DataFile:
+    """A file that is gone, with the bounds that identify it only: other bounds are values of its records, which may
+    have to be erased."""
+    identifying = (PARTITION_IDS[kind], OFFSET_IDS[kind])
+    left = DataFile.from_args(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=file.partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=file.column_sizes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        nan_value_counts=file.nan_value_counts,
+        lower_bounds={id: file.lower_bounds[id] for id in identifying},
+        upper_bounds={id: file.upper_bounds[id] for id in identifying},
+        key_metadata=file.key_metadata,
+        split_offsets=file.split_offsets,
+        equality_ids=file.equality_ids,
+        sort_order_id=file.sort_order_id,
+    )
+    left.spec_id = file.spec_id
+    return left
 
 
 def _summary(draft: SnapshotDraft, removed: Sequence[DataFile], parent: Snapshot | None) -> dict[str, str]:
@@ -294,16 +320,32 @@ def sweep(metadata: TableMetadata, location: str, kind: TableKind, files: StoreI
     """Delete unreferenced files of the table's directory that are older than `before_ms`. Returns their number.
 
     `metadata` must be the current one, at `location`. Newer files may belong to a commit in progress."""
-    referenced = _referenced_files(metadata, location, kind, files)
-    deleted = 0
-    for found in files.list_objects(f"{metadata.location}/"):
-        if files.location(found.key) not in referenced and found.modified_ms < before_ms:
-            files.delete(files.location(found.key))
-            deleted += 1
-    return deleted
+    unreferenced = unreferenced_files(metadata, location, kind, files, before_ms)
+    for found in unreferenced:
+        files.delete(found)
+    return len(unreferenced)
 
 
-def _referenced_files(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
+def unreferenced_files(
+    metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO, before_ms: int
+) -> list[str]:
+    """The files of the table's directory that the metadata does not reference and that are older than `before_ms`."""
+    referenced = referenced_files(metadata, location, kind, files)
+    return [
+        files.location(found.key)
+        for found in files.list_objects(f"{metadata.location}/")
+        if files.location(found.key) not in referenced and found.modified_ms < before_ms
+    ]
+
+
+def erasable_snapshots(metadata: TableMetadata, erased: Sequence[int]) -> list[int]:
+    """Those of the snapshots that the table has and that no branch or tag needs."""
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    present = [each.snapshot_id for each in metadata.snapshots]
+    return [id for id in present if id in erased and id not in referenced]
+
+
+def referenced_files(metadata: TableMetadata, location: str, kind: TableKind, files: StoreIO) -> set[str]:
     """Every file that the table owns and the metadata references."""
     referenced = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
     manifests: dict[str, ManifestFile] = {}

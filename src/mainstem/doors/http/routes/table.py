@@ -9,6 +9,7 @@ from mainstem.doors.http.live import watch, websocket
 from mainstem.doors.http.routes import (
     batches,
     console,
+    erasures,
     exposition,
     groups,
     history,
@@ -46,6 +47,9 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.POST_RECORDS: records.post_records,
     api.POST_DIFF: diffs.post_diff,
     api.POST_DELETE: records.post_delete,
+    api.POST_ERASE: erasures.post_erase,
+    api.LIST_ERASURES: erasures.list_erasures,
+    api.GET_ERASURE: erasures.get_erasure,
     api.POST_CLAIM: queues.post_claim,
     api.POST_ACK: queues.post_ack,
     api.POST_NACK: queues.post_nack,

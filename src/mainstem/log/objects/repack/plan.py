@@ -78,7 +78,12 @@ def plan_log_objects(
     sealed = waiting(objects, frontier)
     if not sealed or (len(sealed) < may_wait(sealed, options) and not early):
         return None
-    taken = sealed[:1]
+    return plan_objects(sealed, frontier, options)
+
+
+def plan_objects(sealed: Sequence[LogObject], frontier: int, options: RepackOptions) -> RepackPlan:
+    """The first of some objects: as many as one round takes."""
+    taken = [sealed[0]]
     size = sealed[0].size_bytes
     for one in sealed[1:]:
         if size + one.size_bytes > options.round_bytes:

@@ -30,6 +30,7 @@ from mainstem.log.host import LogHost
 from mainstem.log.objects.repack.compaction import Compactor
 from mainstem.log.objects.repack.compaction_plan import COMPACTION_BACKLOG_BYTES_MAX
 from mainstem.log.objects.repack.copying import CopiedFile, Read, copied_files
+from mainstem.log.objects.repack.erasing import held_records, leave_out, unreadable_records
 from mainstem.log.objects.repack.files import RepackedFiles
 from mainstem.log.objects.repack.layout import Origin
 from mainstem.log.objects.repack.liveness import dead_bytes, liveness
@@ -41,6 +42,7 @@ from mainstem.log.objects.repack.plan import (
     may_wait,
     plan_log_objects,
     plan_merge,
+    plan_objects,
     plan_rounds,
     waiting,
 )
@@ -51,6 +53,7 @@ from mainstem.metrics import Metric, one
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, store_now_ms
+from mainstem.records.compacting import StreamCompaction
 
 REPACK_DEAD_RATIO = 0.5  # share of deleted bytes at which a round is rewritten
 REPACK_SCAN_FILES = 64  # files checked at a time to find such a round …
@@ -285,9 +288,44 @@ class Repacker:
             await self._host.propose(FinishCompaction(0, ()))  # a commit of the next object ends this one
         return early
 
+    # Erasing
+
+    async def erase(self, streams: Sequence[int], through: int, clean: dict[int, int]) -> bool:
+        """Rewrite some files without records of these streams that nobody can read. False if no file holds any: neither
+        a repacked file, nor, up to the number `through`, an object of the log that serves reads.
+
+        `clean` collects the repacked files that hold none, each with the number of slices that cannot be decoded."""
+        async with self._stepping:
+            targets = unreadable_records(self._ledger, streams)
+            frontier = self._ledger.repacked.frontier
+            sealed = [one for one in waiting(self._port.objects(), frontier) if one.number <= through]
+            plan = plan_objects(sealed, frontier, self._options) if sealed else None
+            plan = plan or await self._plan_erasing(targets, clean)
+            if plan is None:
+                return False
+            try:
+                await self._execute(plan, targets)
+            except FileNotFoundError:
+                if all(map(self._index.holds, plan.numbers)):
+                    raise
+            return True
+
+    async def _plan_erasing(
+        self, targets: Sequence[StreamCompaction], clean: dict[int, int]
+    ) -> RepackPlan | None:
+        """A round with records to leave out."""
+        for made in list(self._ledger.repacked.rounds):
+            for number in range(made.number, made.number + len(made.files)):
+                if number not in clean:
+                    held = await held_records(await self.read_index(number), targets, self.read)
+                    if held.any:
+                        return plan_rounds([made])
+                    clean[number] = held.opaque
+        return None
+
     # A step
 
-    async def _execute(self, plan: RepackPlan) -> None:
+    async def _execute(self, plan: RepackPlan, erased: Sequence[StreamCompaction] = ()) -> None:
         self._paced_from = self._clock.monotonic()
         indexes = [await self.read_index(number) for number in plan.numbers]
         read: Read = self.read
@@ -296,9 +334,11 @@ class Repacker:
             ends = await ends_of_rounds(self._ledger, indexes)
         else:
             ends = await ends_of_log_objects(self._ledger, self._index, plan)
-            shrunk = await self.compactor.shrink(indexes)
-            if shrunk is not None:
-                indexes, read = shrunk.indexes, shrunk.reading(self.read)
+            shrunk = None if erased else await self.compactor.shrink(indexes)
+        if erased:
+            shrunk = await leave_out(indexes, erased, self.read)
+        if shrunk is not None:
+            indexes, read = shrunk.indexes, shrunk.reading(self.read)
         live = await liveness(self._ledger, indexes)
         identity = int.from_bytes(self._port.identity[:8], "little")
         files: list[RepackedFile] = []
@@ -318,7 +358,8 @@ class Repacker:
             with contextlib.suppress(MainstemError, OSError):
                 await self.drop_files(files)
             raise
-        if await self._publish(plan, files, () if shrunk is None else shrunk.removed) and shrunk is not None:
+        published = await self._publish(plan, files, () if shrunk is None else shrunk.removed)
+        if published and shrunk is not None and not erased:
             self.compactor.shrunk(shrunk)
 
     async def store_file(self, first: int, end: int, copied: CopiedFile) -> RepackedFile:
@@ -461,6 +502,14 @@ class Repacker:
         deleted += await self._delete_orphans()
         self.counts.deleted_files += deleted
         return deleted
+
+    async def has_orphans(self) -> bool:
+        """Whether there are files that no round ever named. A round that is being made has some, too."""
+        async with self._stepping:
+            async for one in self._store.list(REPACKED):
+                if not self._ledger.repacked.knows(one.key):
+                    return True
+        return False
 
     async def _delete_orphans(self) -> int:
         now = self._clock.monotonic()

@@ -85,8 +85,8 @@ async def shrink(
                     ]
         if count:
             removed.append((stream.stream, min(bounds), max(bounds), count))
-    in_memory = await asyncio.to_thread(_object_of, pieces)
-    remaining = [_without(one, others) for one, others in zip(indexes, left, strict=True)]
+    in_memory = await asyncio.to_thread(object_of, pieces)
+    remaining = [without_rows(one, others) for one, others in zip(indexes, left, strict=True)]
     return ShrunkObjects(
         [*remaining, in_memory[0]], in_memory[1], tuple(sorted(removed)), read_records, stored_bytes - size
     )
@@ -112,7 +112,8 @@ def _shrink_block(stream: StreamCompaction, keys: KeyIndex, block: SliceBlock) -
     return _ShrunkBlock(in_order(pieces[::-1]), np.concatenate(raws[::-1]), read, removed)
 
 
-def _object_of(pieces: Sequence[SlicePiece]) -> tuple[SealedExtents, memoryview]:
+def object_of(pieces: Sequence[SlicePiece]) -> tuple[SealedExtents, memoryview]:
+    """An object in memory that holds the pieces: its index and its bytes."""
     rows: list[Rows] = [np.empty(0, EXTENT)]
     at = 0
     for piece in pieces:
@@ -126,7 +127,8 @@ def _object_of(pieces: Sequence[SlicePiece]) -> tuple[SealedExtents, memoryview]
     return SealedExtents(SHRUNK_OBJECT, spans_of(merged), merged), data
 
 
-def _without(index: SealedExtents, others: np.typing.NDArray[np.bool_]) -> SealedExtents:
+def without_rows(index: SealedExtents, others: np.typing.NDArray[np.bool_]) -> SealedExtents:
+    """An index with only these of its rows."""
     if others.all():
         return index
     rows = index.rows[others]

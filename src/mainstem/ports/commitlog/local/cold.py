@@ -138,6 +138,11 @@ class ColdObjects:
             for piece in self.pieces(number, [(start, length)]):
                 await self._store.forget(piece.key)
 
+    async def forget(self, number: int, token: bytes, part: int) -> None:
+        """Remove a part that the store no longer has from the cache."""
+        if isinstance(self._store, CachedObjectStore):
+            await self._store.forget(self.key(number, token, part))
+
     def pieces(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
         """The parts in the store that hold these ranges. Does not block."""
         cold = self._found(number)
