@@ -27,6 +27,7 @@ NAMES = (
     "memory",
     "kafka",
     "http",
+    "access",
     "watch",
     "queues",
     "shares",
