@@ -39,6 +39,7 @@ OTHER = {
     "mainstem.discard": "reject",
     "mainstem.durability": "memory",
     "mainstem.keep.backlog": "true",
+    "mainstem.pulsar.deduplication": "true",
     "mainstem.subscription.ttl.ms": "4",
     "mainstem.table": "true",
     "mainstem.key.schema.validation": "full",

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("mainstem.cli.group:group", "List, describe, reset and delete consumer groups."),
     "subscription": (
         "mainstem.cli.subscription:subscription",
-        "List, describe, skip, reset, peek at and delete subscriptions of Pulsar clients.",
+        "List, move, peek at and delete Pulsar subscriptions.",
     ),
     "queue": ("mainstem.cli.queue:queue", "List queues, claim jobs and settle them."),
     "router": ("mainstem.cli.router:router", "Copy the records of one topic to another."),

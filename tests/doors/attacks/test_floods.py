@@ -25,12 +25,12 @@ from .attackers import ATTACKS
 from .probes import TOPIC, Observed, observe
 
 _DOORS = ("http", "kafka", "text", "pulsar", "s3")
-_SLICE_S, _WHOLE_S = 4.0, 20.0
+_SLICE_S, _WHOLE_S = 2.5, 20.0
 _RSS_MAX = 1 << 30
 _P99_MS_MAX = 100.0
 _BUSY_FACTOR = 4  # on a machine where even a server without attackers is slow
 _SLICE_SLACK_MS = 1_500.0  # a slice runs beside other tests, and has few samples
-_QUIET_S = 2.0
+_QUIET_S = 1.0
 _STOP_S_MAX = 30.0  # ten seconds to drain, and the last checkpoint
 
 _LARGE = ("slow_readers", "http2_window_zero", "unread_fetches")

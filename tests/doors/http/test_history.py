@@ -9,7 +9,6 @@ import pytest
 from mainstem.api.history import LagSample
 from mainstem.broker import history
 from mainstem.broker.alerts import grows
-from mainstem.broker.groups.subscription import assigned_partitions
 from mainstem.broker.history import RequestCounters
 from mainstem.doors.http.routes.history import take_sample
 
@@ -109,13 +108,3 @@ def test_the_percentile_is_the_bound_that_covers_it(monkeypatch: pytest.MonkeyPa
     assert share(before.kafka_write_buckets, counted.kafka_write_buckets, 0.5) == 1.0
     assert share(before.kafka_write_buckets, counted.kafka_write_buckets, 0.99) == 10.0
     assert share(counted.kafka_write_buckets, counted.kafka_write_buckets, 0.99) is None
-
-
-def test_assignments_of_classic_members_are_read_and_others_are_not() -> None:
-    assignment = (
-        b"\x00\x03\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
-    )
-    assert assigned_partitions(assignment) == {"t": [0, 1]}
-    assert assigned_partitions(assignment[:15]) == {}
-    assert assigned_partitions(b"") == {}
-    assert assigned_partitions(b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff") == {}
