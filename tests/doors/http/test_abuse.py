@@ -197,9 +197,6 @@ async def test_broken_web_socket_frames_end_their_own_socket_at_most(door: HttpD
                 await asyncio.sleep(0)
 
 
-@pytest.mark.alone(
-    "a watch session belongs to one broker, workers share a port, and the limit holds for each"
-)
 @pytest.mark.slow
 def test_ten_thousand_idle_event_streams_do_not_block_others(serve: Callable[..., Any]) -> None:
     """10,000 where this process may open as many files, else as many as it may."""

@@ -253,7 +253,7 @@ class Cluster:
             self._peers.watch({number: address for number, address in found.items() if address})
 
     def peer_gone(self, broker: int) -> None:
-        """Nobody listens at its address. Unless it left, it counts as silent from now on, until it commits something."""
+        """Nobody listens at its address. Unless it left, it counts as silent until it commits something."""
         if broker not in self._gone and self._log.ledger.members.get(broker) is not None:
             self._gone[broker] = now = self._clock.monotonic()
             _log.warning("broker unreachable", broker=broker, message="nobody listens at its address")
