@@ -118,7 +118,9 @@ export interface Column {
   id: number;
   name: string;
   type: string;
-  path: string;
+  path?: string;
+  ids?: number[];
+  sources?: string[][];
 }
 
 export interface CompatibilityBody {

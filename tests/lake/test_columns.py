@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mainstem.api.lake import Column
+from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.tables.columns import declared, decode_columns, encode_columns
 from mainstem.tables.parts.typed_columns import typed, with_columns
@@ -212,7 +212,7 @@ def test_rows_get_their_columns_and_keep_their_own() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"_offset": [1, 2], "_value": pa.array([b'{"a":1}', b"x"], pa.binary())}
     )
-    wider = with_columns(rows, columns(("a", "long")))
+    wider = with_columns(rows, TableColumns(tuple(columns(("a", "long")))))
     assert wider.schema.names == ["_offset", "_value", "_error", "a"]
     assert [wider.schema.field(at).metadata[b"PARQUET:field_id"] for at in (2, 3)] == [b"999", b"10001"]
     assert wider.column("a").to_pylist() == [1, None]
@@ -268,8 +268,9 @@ def test_columns_are_added_and_keep_their_numbers() -> None:
         (10_002, "b", "string"),
         (10_003, "c", "long"),
     ]
-    assert decode_columns(encode_columns(again)) == again
-    assert decode_columns("") == []
+    declaration = TableColumns(tuple(again))
+    assert decode_columns(encode_columns(declaration)) == declaration
+    assert decode_columns("") == TableColumns()
 
 
 @pytest.mark.parametrize(

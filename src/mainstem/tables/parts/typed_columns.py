@@ -6,114 +6,29 @@ invalid value has nulls and a reason. It does not affect other rows.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta
 
 from mainstem import limits
-from mainstem.api.lake import Column
+from mainstem.api.lake import Column, TableColumns
 from mainstem.tables.column_types import (
-    DecimalType,
-    ListType,
-    ParsedType,
-    Primitive,
-    PrimitiveType,
-    StructType,
-    ids_inside,
-    parsed_type,
+    UnfitValue,
+    arrow_array,
+    arrow_field,
+    fitting,
+    json_type,
+    needs_fitting,
 )
+from mainstem.tables.columns import field_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ERROR_COLUMN = "_error"  # why a row has no typed columns; not a column of the table
 ERROR_FIELD_ID = 999
-
-_NULL = b"null"
-_FLOAT_MAX = 3.4028234663852886e38
-
-_WHOLE_MAX = 1 << 53  # up to here every whole number has a floating-point number of its own
-
-# A whole number may be written as 1.0 or 1e3, which decodes to a float: `_whole` checks it.
-_DECODED: dict[Primitive, Any] = {
-    "boolean": bool,
-    "int": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | float,
-    "long": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
-    "float": Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)],
-    "double": float,
-    "string": str,
-    "json": msgspec.Raw,  # may be null, which `extract` handles
-    "date": datetime.date,
-    "timestamp": datetime.datetime,
-}
-
-
-class _UnfitValue(ValueError):
-    """A value that its column cannot hold exactly."""
-
-
-def _decoded_type(kind: ParsedType) -> Any:
-    match kind:
-        case PrimitiveType("json"):
-            return msgspec.Raw
-        case PrimitiveType(name):
-            return _DECODED[name] | None
-        case DecimalType():
-            return decimal.Decimal | None
-        case ListType(element):
-            return list[_decoded_type(element)] | None  # type: ignore[misc]
-        case StructType(fields):
-            names = {f"f{at}": name for at, (name, _) in enumerate(fields)}
-            types = [(f"f{at}", _decoded_type(each), None) for at, (_, each) in enumerate(fields)]
-            return msgspec.defstruct("Nested", types, rename=names, gc=False) | None
-
-
-def _fitting(kind: ParsedType, value: Any) -> Any:
-    """A decoded value as Arrow takes it. Raises _UnfitValue."""
-    if value is None:
-        return None
-    match kind:
-        case PrimitiveType("int" | "long" as name):
-            return _whole(name, value) if type(value) is float else value
-        case PrimitiveType("json"):
-            text = bytes(value)
-            return None if text == _NULL else text.decode()
-        case DecimalType():
-            return _exact(kind, value)
-        case ListType(element):
-            return [_fitting(element, each) for each in value]
-        case StructType(fields):
-            return {name: _fitting(each, getattr(value, f"f{at}")) for at, (name, each) in enumerate(fields)}
-    return value
-
-
-def _whole(name: str, value: float) -> int:
-    bits = 31 if name == "int" else 63
-    if not value.is_integer() or abs(value) > min(_WHOLE_MAX, 2**bits - 1):
-        raise _UnfitValue(f"{value!r} is not exactly a whole number that fits `{name}`")
-    return int(value)
-
-
-def _exact(kind: DecimalType, value: decimal.Decimal) -> decimal.Decimal:
-    context = decimal.Context(prec=kind.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
-    try:
-        if value.is_finite():
-            return value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=context)
-    except decimal.DecimalException:
-        pass
-    raise _UnfitValue(f"{str(value)[:64]} does not fit decimal({kind.precision}, {kind.scale}) exactly")
-
-
-def _needs_fitting(kind: ParsedType, values: Sequence[object]) -> bool:
-    if isinstance(kind, PrimitiveType):
-        return kind.name in ("int", "long") and float in set(map(type, values))
-    return True
-
 
 Rows = list[Any]  # decoded structs; None where the value is null or invalid
 
@@ -122,53 +37,26 @@ def typed_fields(columns: Sequence[Column]) -> list[pa.Field]:
     """The fields that `with_columns` adds to the raw columns, with the columns' permanent field ids."""
     import pyarrow as pa
 
-    fields = [(ERROR_COLUMN, pa.string(), ERROR_FIELD_ID)]
-    fields += [
-        (column.name, _arrow_type(parsed_type(column.type), column.id), column.id) for column in columns
-    ]
-    return [_field(name, kind, id) for name, kind, id in fields]
+    error = pa.field(ERROR_COLUMN, pa.string(), metadata={b"PARQUET:field_id": b"%d" % ERROR_FIELD_ID})
+    return [error, *(arrow_field(field_of(column)) for column in columns)]
 
 
-def _field(name: str, kind: pa.DataType, id: int) -> pa.Field:
+def with_columns(rows: pa.RecordBatch, table: TableColumns) -> pa.RecordBatch:
+    """The rows plus the error column and the table's typed columns; the rows as they are if it has none."""
     import pyarrow as pa
 
-    return pa.field(name, kind, metadata={b"PARQUET:field_id": b"%d" % id})
+    if not table.columns and table.registry is None:
+        return rows
+    if table.registry is None:
+        added = typed(rows.column("_value"), table.columns)
+    else:
+        from mainstem.tables.payloads.decoding import (
+            decoded_columns,  # loads the libraries of all schema languages
+        )
 
-
-def _arrow_type(kind: ParsedType, id: int) -> pa.DataType:
-    import pyarrow as pa
-
-    inside = [(_arrow_type(each, at), at) for each, at in ids_inside(kind, id)]
-    match kind:
-        case DecimalType(precision, scale):
-            return pa.decimal128(precision, scale)
-        case ListType():
-            return pa.list_(_field("element", *inside[0]))
-        case StructType(fields):
-            named = zip(fields, inside, strict=True)
-            return pa.struct([_field(name, made, at) for (name, _), (made, at) in named])
-        case PrimitiveType(name):
-            arrow: dict[Primitive, pa.DataType] = {
-                "boolean": pa.bool_(),
-                "int": pa.int32(),
-                "long": pa.int64(),
-                "float": pa.float32(),
-                "double": pa.float64(),
-                "string": pa.string(),
-                "json": pa.string(),
-                "date": pa.date32(),
-                "timestamp": pa.timestamp("us", tz="UTC"),
-            }
-            return arrow[name]
-
-
-def with_columns(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """The rows plus the error column and the declared columns."""
-    import pyarrow as pa
-
-    added = typed(rows.column("_value"), columns)
+        added = decoded_columns(rows.column("_value"), table, typed)
     schema = rows.schema
-    for field in typed_fields(columns):
+    for field in typed_fields(table.columns):
         schema = schema.append(field)
     return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema)
 
@@ -190,20 +78,20 @@ def typed(values: pa.BinaryArray, columns: Sequence[Column]) -> list[pa.Array]:
         values_of = found[column.name]
         for at in reasons:
             values_of[at] = None  # a value that is invalid for one column is invalid for all
-        arrays[column.name] = pa.array(values_of, types[column.name])
+        arrays[column.name] = arrow_array(values_of, types[column.name])
     errors = [reasons.get(at) for at in range(len(values))] if reasons else [None] * len(values)
     return [pa.array(errors, pa.string()), *(arrays[column.name] for column in columns)]
 
 
 def _fitted(column: Column, values: list[Any], reasons: dict[int, str]) -> list[object]:
     """The values of a column as Arrow takes them. `reasons` gets the errors by row."""
-    kind = parsed_type(column.type)
-    if not _needs_fitting(kind, values):
+    kind = field_of(column).type
+    if not needs_fitting(kind, values):
         return values
     for at, value in enumerate(values):
         try:
-            values[at] = _fitting(kind, value)
-        except _UnfitValue as unfit:
+            values[at] = fitting(kind, value)
+        except UnfitValue as unfit:
             reasons.setdefault(at, f"{unfit} - at `{column.path}`"[: limits.TYPED_REASON_CHARS_MAX])
     return values
 
@@ -227,7 +115,7 @@ class _Shape:
             renamed[name] = key
             self._attributes[(*parent, key)] = name
             if len(inside[0].keys) == depth + 1:
-                fields.append((name, _decoded_type(parsed_type(inside[0].type)), None))
+                fields.append((name, json_type(field_of(inside[0])), None))
             else:
                 fields.append((name, self._struct(inside, (*parent, key)) | None, None))
         return msgspec.defstruct("Row", fields, rename=renamed, gc=False)
@@ -238,9 +126,6 @@ class _Shape:
         for depth in range(1, len(column.keys) + 1):
             attribute = attrgetter(self._attributes[column.keys[:depth]])
             values = [None if row is None else attribute(row) for row in values]
-        if column.type == "json":
-            texts = (None if raw is None else bytes(raw) for raw in values)
-            return [None if text is None or text == _NULL else text.decode() for text in texts]
         return list(values)
 
 
