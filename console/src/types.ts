@@ -1326,6 +1326,7 @@ export interface TableStatus {
   errors: number;
   errors_table: string;
   problem: string;
+  subject: string;
   performance: Performance;
 }
 

@@ -332,6 +332,11 @@ def test_names_that_records_and_iceberg_reserve_are_refused_with_the_list(name: 
         ("decimal( 10,2 )", "decimal(10, 2)"),
         ("list<string>", "list<string>"),
         ("struct<a:long,b:list<decimal(4,1)>>", "struct<a: long, b: list<decimal(4, 1)>>"),
+        ("map< long ,fixed( 16 )>", "map<long, fixed(16)>"),
+        (
+            "struct<`first-name`:uuid,`a``b`:time,`c`:json>",
+            "struct<`first-name`: uuid, `a``b`: time, c: json>",
+        ),
     ],
 )
 def test_a_type_has_one_spelling(text: str, canonical: str) -> None:
@@ -352,6 +357,10 @@ def test_a_type_has_one_spelling(text: str, canonical: str) -> None:
             "int>",
             "",
             "map<int>",
+            "map<double, int>",
+            "map<list<int>, int>",
+            "fixed(0)",
+            "fixed(65537)",
         ),
         *(
             "struct<a: int, A: int>",
@@ -374,6 +383,10 @@ def test_nested_fields_have_permanent_ids() -> None:
     assert [column.id for column in both] == [10_001, 10_005]
     with pytest.raises(TableIncompatible):
         declared([{"name": "a", "type": "struct<x: long>"}], first)
+    (wider,) = declared([{"name": "a", "type": "struct<x: long, y: list<int>, z: uuid>"}], first)
+    assert (wider.id, wider.ids) == (10_001, (10_002, 10_003, 10_004, 10_005))
+    (both_wider,) = declared([{"name": "a", "type": "struct<x: long, y: list<long>>"}], first)
+    assert both_wider.ids == first[0].ids
     (narrow,) = declared([{"name": "d", "type": "decimal(5, 2)"}], [])
     assert declared([{"name": "d", "type": "decimal(9, 2)"}], [narrow])[0].type == "decimal(9, 2)"
     with pytest.raises(TableIncompatible):

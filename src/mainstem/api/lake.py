@@ -341,6 +341,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     errors: int = 0  # records whose values do not fit the declared columns
     errors_table: str = ""
     problem: str = ""  # why it has no table although one is enabled
+    subject: str = ""  # of the registry, if the columns come from there
     performance: Performance = UNTIMED
 
 

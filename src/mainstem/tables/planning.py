@@ -6,6 +6,7 @@ The tasks of one stream share a lease and its token, and are published in the or
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -15,6 +16,7 @@ from mainstem.errors import (
     InvalidInput,
     LimitReached,
     NotFound,
+    TableIncompatible,
     TaskHeld,
     Unavailable,
     described,
@@ -134,7 +136,8 @@ class LakePlanner:
         work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
         if work is None:
             return []
-        await self._columns.include(topic)
+        with suppress(TableIncompatible):  # settling the tables reports it; the columns stay as they are
+            await self._columns.include(topic)
         token = int.from_bytes(self._random.token(8), "big") & _TOKEN_BITS or 1
         reach = work.sources[-1].end
         try:

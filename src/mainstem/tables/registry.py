@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from mainstem.tables.columns import column_of, decode_columns, encode_columns, f
 from mainstem.tables.evolution import evolved_fields
 
 REGISTRY = "registry"  # as the schema of a table: the columns come from there
+_RESOLVED_KEPT = 256  # topics
 
 
 class SchemaVersions(Protocol):
@@ -49,7 +51,10 @@ def column_source(topic: Topic, schema: object) -> ColumnSource | None:
     wrong = set(schema) - {"subject", "message"} or not all(isinstance(each, str) for each in schema.values())
     if wrong:
         raise InvalidConfig('columns from the registry are {"subject": …, "message": …}, or "registry"')
-    return ColumnSource(schema.get("subject") or f"{topic.plain_name}-value", schema.get("message", ""))
+    subject, message = schema.get("subject") or f"{topic.plain_name}-value", schema.get("message", "")
+    if not names.is_valid(subject) or len(message) > limits.NAME_CHARS_MAX:
+        raise InvalidConfig(f"{subject[:64]!r} is not a subject, or {message[:64]!r} not a message")
+    return ColumnSource(subject, message)
 
 
 class RegistryColumns:
@@ -70,7 +75,8 @@ class RegistryColumns:
         """The topic's columns as JSON, with the schemas of its subject, after `include`.
 
         A schema is registered before its records are written, so each known record has its columns."""
-        await self.include(topic)
+        with suppress(TableIncompatible):  # settling the tables reports it; the columns stay as they are
+            await self.include(topic)
         return self.resolved(topic)
 
     def resolved(self, topic: Topic) -> str:
@@ -85,6 +91,8 @@ class RegistryColumns:
             writers = tuple(self._writers(topic, table.registry))
             known = key, encode_columns(msgspec.structs.replace(table, writers=writers))
             self._resolved[topic.topic_id] = known
+            if len(self._resolved) > _RESOLVED_KEPT:
+                del self._resolved[next(iter(self._resolved))]
         return known[1]
 
     def _writers(self, topic: Topic, source: ColumnSource) -> list[WriterSchema]:

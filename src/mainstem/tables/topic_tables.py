@@ -323,7 +323,9 @@ class TopicTables:
         tables = self._log.ledger.tables
         declaration = tables.declaration(topic.topic_id)
         table = tables.of_topic(topic.topic_id)
-        columns = list(decode_columns(declaration.columns).columns)
+        declared = decode_columns(declaration.columns)
+        columns = list(declared.columns)
+        subject = declared.registry.subject if declared.registry else ""
         if table is None:
             return TableStatus(
                 topic.config.table,
@@ -331,6 +333,7 @@ class TopicTables:
                 columns=columns,
                 delta=declaration.delta,
                 problem=self._problem(topic) if topic.config.table else "",
+                subject=subject,
             )
         partitions = [self._partition(table, at, stream) for at, stream in enumerate(topic.streams)]
         metadata = await self._current(table)
@@ -354,6 +357,7 @@ class TopicTables:
             await self._errors(errors),
             f"{errors.namespace}.{errors.name}" if errors else "",
             self._problems.get(topic.topic_id, ""),
+            subject,
         )
 
     def _problem(self, topic: Topic) -> str:

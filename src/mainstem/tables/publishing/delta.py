@@ -127,5 +127,22 @@ def _schema(table: TableColumns) -> pa.Schema:
     """Without field ids, which Delta does not use. All fields are nullable: a table may get columns later."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {field.name: field.type for field in table_schema()} | {"_headers": pa.list_(header)}
-    kinds |= {field.name: field.type for field in typed_fields(table.columns) if field.name != ERROR_COLUMN}
+    typed = [field for field in typed_fields(table.columns) if field.name != ERROR_COLUMN]
+    kinds |= {field.name: _delta_type(field.type) for field in typed}
     return pa.schema(list(kinds.items()))
+
+
+def _delta_type(kind: pa.DataType) -> pa.DataType:
+    """Delta has no UUIDs and no binaries of fixed length, which become binaries, and no times of day, which become
+    microseconds."""
+    if kind == pa.uuid() or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_time(kind):
+        return pa.int64()
+    if pa.types.is_map(kind):
+        return pa.map_(_delta_type(kind.key_type), _delta_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_delta_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _delta_type(each.type)) for each in kind.fields])
+    return kind
