@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.tables.columns import declared, decode_columns, encode_columns
-from mainstem.tables.parts.typed_columns import typed, with_columns
+from mainstem.tables.parts.typed_columns import with_columns
+from mainstem.tables.payloads.json_values import json_columns
 
 UTC = datetime.UTC
 
@@ -26,7 +27,7 @@ def columns(*rows: tuple[str, str] | tuple[str, str, str]) -> list[Column]:
 
 
 def decoded(values: Sequence[bytes | None], wanted: list[Column]) -> tuple[list[str | None], list[list[Any]]]:
-    errors, *arrays = typed(pa.array(values, pa.binary()), wanted)
+    errors, *arrays = json_columns(pa.array(values, pa.binary()), wanted)
     return errors.to_pylist(), [array.to_pylist() for array in arrays]
 
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from mainstem.api.lake import ColumnSource, TableColumns, WriterSchema
 from mainstem.schemas.protobuf import ProtobufSchema
-from mainstem.tables.parts.typed_columns import typed
 from mainstem.tables.payloads.decoding import decoded_columns
 from mainstem.tables.registry import extended_columns
 
@@ -42,7 +41,7 @@ def kinds(table: TableColumns) -> dict[str, str]:
 def rows_of(
     table: TableColumns, values: Sequence[bytes | None]
 ) -> tuple[list[str | None], list[dict[str, Any]]]:
-    errors, *arrays = decoded_columns(pa.array(values, pa.binary()), table, typed)
+    errors, *arrays = decoded_columns(pa.array(values, pa.binary()), table)
     named = pa.table(arrays, names=[column.name for column in table.columns])
     return errors.to_pylist(), named.to_pylist(maps_as_pydicts="strict")
 
@@ -309,6 +308,28 @@ def test_names_stay_unique_whatever_schemas_call_their_fields() -> None:
     assert list(kinds(table_of(first, second, third))) == ["b_2", "b", "B_2_2"]
 
 
+def test_schemas_may_be_wider_and_deeper_than_what_users_declare() -> None:
+    wide = {
+        "type": "record",
+        "name": "W",
+        "fields": [field(f"a_field_of_some_length_{n}", "long") for n in range(900)],
+    }
+    deep: Any = "long"
+    for level in range(20):
+        deep = {"type": "array", "items": {"type": "map", "values": deep} if level % 2 else deep}
+    properties: dict[str, Any] = {"type": "integer"}
+    for _ in range(30):
+        properties = {"type": "object", "properties": {"x": {"type": "array", "items": properties}}}
+    table = table_of(
+        avro(1, field("wide", wide), field("deep", deep)), WriterSchema(2, "JSON", json.dumps(properties))
+    )
+    found = kinds(table)
+    assert found["wide"].count(",") == 899
+    assert found["deep"].endswith("json" + ">" * found["deep"].count("<"))
+    assert found["x"].endswith("json" + ">" * found["x"].count("<"))
+    assert rows_of(table, [framed(1, b"")])[0] != [None]
+
+
 # What does not fit
 
 
@@ -332,7 +353,7 @@ def test_broken_and_foreign_values_are_errors_of_their_rows_alone() -> None:
     assert [error is None for error in errors] == [True, True, *([False] * 6), True]
     assert errors[2] == errors[3] == errors[4]
     assert "1 bytes are left over" in (errors[6] or "")
-    assert errors[7] == "schema id 9 is not a version of subject 't-value'"
+    assert errors[7] == "schema id 9 is not of a version of subject 't-value' that the table includes"
 
 
 @settings(max_examples=100, deadline=None)
@@ -349,7 +370,7 @@ def test_times_that_python_cannot_say_are_kept() -> None:
     writer = avro(1, field("at", {"type": "long", "logicalType": "timestamp-micros"}))
     raw = avro(1, field("at", "long"))
     values = [written(raw, {"at": at}) for at in (2**63 - 2, -(2**63) + 2, 2**63 - 1)]
-    errors, array = decoded_columns(pa.array(values, pa.binary()), table_of(writer), typed)
+    errors, array = decoded_columns(pa.array(values, pa.binary()), table_of(writer))
     assert array.cast(pa.int64()).to_pylist() == [2**63 - 2, -(2**63) + 2, None]
     assert [error is None for error in errors.to_pylist()] == [True, True, False]
 

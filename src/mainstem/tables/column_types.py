@@ -46,8 +46,9 @@ MAP_KEYS = ("string", "int", "long")
 DECIMAL_DIGITS_MAX = 38
 FIXED_BYTES_MAX = 65_536
 DEPTH_MAX = 8
-TYPE_CHARS_MAX = 16_384
+TYPE_CHARS_MAX = 16_384  # that a user may write
 FIELDS_MAX = 512
+_PARSED_DEPTH_MAX = 64  # types from schemas may be deeper than those that users write
 
 _FLOAT_MAX = 3.4028234663852886e38
 _MICROSECONDS_MAX = (1 << 63) - 2  # the last one, either way, is DuckDB's infinity
@@ -171,14 +172,26 @@ def map_of(key: ColumnType, value: ColumnType) -> MapType:
 @cache
 def parsed_type(text: str) -> ColumnType:
     """A type without ids. Raises ValueError."""
+    parser = _Parser(text)
+    found = parser.type(_PARSED_DEPTH_MAX)
+    parser.end()
+    return found
+
+
+def declared_type(text: str) -> ColumnType:
+    """A type that a user wrote. Raises ValueError."""
     if len(text) > TYPE_CHARS_MAX:
         raise ValueError(f"a type may have up to {TYPE_CHARS_MAX} characters")
-    parser = _Parser(text)
-    found = parser.type(DEPTH_MAX)
-    parser.end()
+    found = parsed_type(text)
     if sum(1 for _ in Field("", found).walk()) >= FIELDS_MAX:
         raise ValueError(f"a type may have up to {FIELDS_MAX} fields")
+    if _depth(Field("", found)) > DEPTH_MAX:
+        raise ValueError(f"a type may be nested {DEPTH_MAX} levels deep")
     return found
+
+
+def _depth(field: Field) -> int:
+    return 1 + max(map(_depth, field.inside), default=0)
 
 
 def type_text(kind: ColumnType) -> str:
@@ -404,7 +417,7 @@ class _Parser:
     def type(self, depth: int) -> ColumnType:
         word = self._next()
         if depth == 0:
-            raise ValueError(f"a type may be nested {DEPTH_MAX} levels deep")
+            raise ValueError("the type is nested too deeply")
         if word in PRIMITIVES:
             return PrimitiveType(cast(Primitive, word))
         match word:

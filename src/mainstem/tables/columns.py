@@ -17,6 +17,7 @@ from mainstem.tables.column_types import (
     TYPES_TEXT,
     Field,
     Primitive,
+    declared_type,
     parsed_type,
     type_text,
 )
@@ -102,7 +103,7 @@ def _of_item(item: object) -> Column:
     try:
         if not isinstance(kind, str):
             raise ValueError("it is missing")
-        canonical = type_text(parsed_type(kind))
+        canonical = type_text(declared_type(kind))
     except ValueError as wrong:
         near = did_you_mean(kind, PRIMITIVES) if isinstance(kind, str) else ""
         raise InvalidConfig(

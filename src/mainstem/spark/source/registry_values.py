@@ -20,7 +20,7 @@ from mainstem.spark.source.json_columns import CORRUPT_COLUMN, JsonColumns
 from mainstem.spark.source.options import SourceOptions
 from mainstem.tables.column_types import Field, FixedType, PrimitiveType
 from mainstem.tables.columns import column_of, field_of
-from mainstem.tables.parts.typed_columns import typed, typed_fields
+from mainstem.tables.parts.typed_columns import typed_fields
 from mainstem.tables.payloads.decoding import decoded_columns, schema_ids
 from mainstem.tables.registry import extended_columns
 
@@ -93,7 +93,7 @@ class RegistryValues:
         import pyarrow.compute as pc
 
         self._learn(rows.column("_value"))
-        errors, *arrays = decoded_columns(rows.column("_value"), self._table, typed)
+        errors, *arrays = decoded_columns(rows.column("_value"), self._table)
         if errors.null_count < len(errors):
             if self._options.malformed == "failfast":
                 raise self._malformed(rows, errors)

@@ -20,11 +20,12 @@ from mainstem.schemas.avro import AvroSchema
 from mainstem.schemas.json_schema import JsonSchema
 from mainstem.schemas.protobuf import ProtobufSchema
 from mainstem.schemas.schema import ReferencedSchema, parse
-from mainstem.tables.column_types import Field, UnfitValue, arrow_array
+from mainstem.tables.column_types import Field, UnfitValue, arrow_array, arrow_type
 from mainstem.tables.columns import field_of
 from mainstem.tables.payloads.avro import AvroPayloads
 from mainstem.tables.payloads.conversion import Convert
 from mainstem.tables.payloads.json_schema import JsonPayloads
+from mainstem.tables.payloads.json_values import json_columns
 from mainstem.tables.payloads.protobuf import ProtobufPayloads
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def _reader(writer: WriterSchema, message: str, columns: tuple[Column, ...]) -> 
     return None if isinstance(found, JsonPayloads) else found.reader([field_of(column) for column in columns])
 
 
-def decoded_columns(values: pa.BinaryArray, table: TableColumns, json_columns: Any) -> list[pa.Array]:
-    """Why each value has no columns, or null; then the columns. `json_columns` decodes JSON to the same."""
+def decoded_columns(values: pa.BinaryArray, table: TableColumns) -> list[pa.Array]:
+    """Why each value has no columns, or null; then the columns."""
     import pyarrow as pa
 
     ids = schema_ids(values)
@@ -68,7 +69,7 @@ def decoded_columns(values: pa.BinaryArray, table: TableColumns, json_columns: A
     for id in np.unique(ids).tolist():
         rows = np.flatnonzero(ids == id)
         group = values if len(rows) == len(values) else values.take(pa.array(rows))
-        groups.append(_group(group, id, writers.get(id), table, json_columns))
+        groups.append(_group(group, id, writers.get(id), table))
         places.append(rows)
     if len(groups) == 1:
         return groups[0]
@@ -101,7 +102,7 @@ def schema_ids(values: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 
 def _group(
-    values: pa.BinaryArray, id: int, writer: WriterSchema | None, table: TableColumns, json_columns: Any
+    values: pa.BinaryArray, id: int, writer: WriterSchema | None, table: TableColumns
 ) -> list[pa.Array]:
     """The columns of values that all have one schema."""
     import pyarrow as pa
@@ -114,7 +115,7 @@ def _group(
     source = table.registry
     assert source is not None
     if writer is None:
-        reason = f"schema id {id} is not a version of subject {source.subject!r}"
+        reason = f"schema id {id} is not of a version of subject {source.subject!r} that the table includes"
         return _nulls(len(values), reason, table.columns)
     try:
         read = _reader(writer, source.message, table.columns)
@@ -122,8 +123,7 @@ def _group(
         return _nulls(len(values), f"schema id {id}: {wrong}", table.columns)
     if read is None:
         bodies = pa.array([value[HEAD_BYTES:] for value in values.to_pylist()], values.type)
-        found: list[pa.Array] = json_columns(bodies, table.columns)
-        return found
+        return json_columns(bodies, table.columns)
     return _rows_of(values, id, read, [field_of(column) for column in table.columns])
 
 
@@ -144,8 +144,6 @@ def _arrays(
     found: list[list[Any]], reasons: list[str | None], columns: Sequence[Field], id: int
 ) -> list[pa.Array]:
     import pyarrow as pa
-
-    from mainstem.tables.column_types import arrow_type
 
     kinds = [arrow_type(column) for column in columns]
     try:
@@ -173,8 +171,6 @@ _UNFIT = (ValueError, TypeError, OverflowError, NotImplementedError)
 
 def _nulls(count: int, reason: str | None, columns: Sequence[Column]) -> list[pa.Array]:
     import pyarrow as pa
-
-    from mainstem.tables.column_types import arrow_type
 
     errors = pa.nulls(count, pa.string()) if reason is None else pa.repeat(pa.scalar(reason), count)
     return [errors, *(pa.nulls(count, arrow_type(field_of(column))) for column in columns)]
