@@ -270,7 +270,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: int
     name: str
-    type: str  # boolean, int, long, …, decimal(P, S), list<…>, map<string, …>, struct<…>: tables/column_types.py
+    type: str  # boolean, int, long, …, decimal(P, S), list<…>, map<string, …>, struct<…>: tables/type_text.py
     path: str = ""  # $.key.key; empty: the schema of the registry that the value names tells
     ids: tuple[int, ...] = ()  # of the fields inside the type, in the order in which its text names them
     sources: tuple[

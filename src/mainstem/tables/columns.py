@@ -12,16 +12,9 @@ import msgspec
 from mainstem import limits
 from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidConfig, TableIncompatible
-from mainstem.tables.column_types import (
-    PRIMITIVES,
-    TYPES_TEXT,
-    Field,
-    Primitive,
-    declared_type,
-    parsed_type,
-    type_text,
-)
+from mainstem.tables.column_types import PRIMITIVES, Field, Primitive
 from mainstem.tables.evolution import assigned, evolved
+from mainstem.tables.type_text import TYPES_TEXT, declared_type, parsed_type, type_text
 from mainstem.values import did_you_mean
 
 # Above the ids of the raw columns, and above those of partition fields, which some engines list beside columns.

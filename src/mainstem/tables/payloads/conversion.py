@@ -17,9 +17,9 @@ from mainstem.tables.column_types import (
     PrimitiveType,
     UnfitValue,
     exact,
-    type_text,
     whole,
 )
+from mainstem.tables.type_text import type_text
 
 Convert = Callable[[Any], Any]  # raises UnfitValue
 
