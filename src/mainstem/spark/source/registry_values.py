@@ -138,7 +138,7 @@ class RegistryValues:
 
 
 def check_typed(schema: StructType, table: TableColumns) -> None:
-    """Raises InvalidInput for columns of a query that are no fields of the values."""
+    """Raises InvalidInput for a column of a query that the values do not have."""
     names = {column.name for column in table.columns} | {*RECORD_COLUMNS, CORRUPT_COLUMN}
     for field in schema.fields:
         if field.name not in names:
