@@ -143,6 +143,15 @@ def test_fields_may_be_columns_of_the_query(broker: Broker, registry: SchemaRegi
         read(broker, topic, StructType().add("nothing", StringType()), valueFormat="avro")
 
 
+def test_plain_json_with_a_schema_of_the_query_needs_no_registry(broker: Broker, topic: str) -> None:
+    from pyspark.sql.types import LongType, StructType
+
+    broker.create(topic)
+    broker.write(topic, b'{"offset": 5, "value": {"n": 1}}')
+    schema = StructType().add("value", StructType().add("n", LongType())).add("offset", LongType())
+    assert read(broker, topic, schema, valueFormat="json") == [{"value": {"n": 1}, "offset": 5}]
+
+
 def test_what_the_registry_cannot_answer_is_said(
     broker: Broker, registry: SchemaRegistry, topic: str
 ) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mainstem.api.lake import TableColumns
 
-_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+RECORDS_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
 
 # Columns of a typed read that do not come from the value: they have the names of the table's columns.
@@ -31,7 +31,7 @@ RECORD_COLUMNS = {
 
 def ddl(options: SourceOptions) -> str:
     """The columns of a read without a schema."""
-    return _DDL + _DDL_HEADERS if options.headers else _DDL
+    return RECORDS_DDL + _DDL_HEADERS if options.headers else RECORDS_DDL
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from mainstem.api.lake import Column, ColumnSource, TableColumns, WriterSchema
 from mainstem.client.schemas import SchemaRegistry
 from mainstem.errors import InvalidInput, MalformedSchema, SchemaRefused, UndecodablePayload
-from mainstem.spark.source.columns import RECORD_COLUMNS, record_columns
+from mainstem.spark.source.columns import RECORD_COLUMNS, RECORDS_DDL, record_columns
 from mainstem.spark.source.json_columns import CORRUPT_COLUMN, JsonColumns
 from mainstem.spark.source.options import SourceOptions
 from mainstem.tables.column_types import Field, FixedType, PrimitiveType
@@ -148,12 +148,9 @@ def check_typed(schema: StructType, table: TableColumns) -> None:
             )
 
 
-def is_struct_read(schema: Any) -> bool:
+def is_struct_read(schema: StructType) -> bool:
     """Whether a query has the columns of records, with the value as a struct."""
     from pyspark.sql.types import StructType
 
-    return (
-        "value" in schema.names
-        and "offset" in schema.names
-        and isinstance(schema["value"].dataType, StructType)
-    )
+    names = [column.partition(" ")[0] for column in RECORDS_DDL.split(", ")]
+    return schema.names[: len(names)] == names and isinstance(schema["value"].dataType, StructType)
