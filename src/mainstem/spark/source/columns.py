@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from mainstem.api.lake import TableColumns
 
-RECORDS_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+RECORDS_DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
 _DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
 
 # Columns of a typed read that do not come from the value: they have the names of the table's columns.
