@@ -118,7 +118,9 @@ export interface Column {
   id: number;
   name: string;
   type: string;
-  path: string;
+  path?: string;
+  ids?: number[];
+  sources?: string[][];
 }
 
 export interface CompatibilityBody {
@@ -1326,6 +1328,7 @@ export interface TableStatus {
   errors: number;
   errors_table: string;
   problem: string;
+  subject: string;
   performance: Performance;
 }
 

@@ -100,7 +100,7 @@ GOLDEN = {
     ),
     "DropTable": "9469a27331a27332c4020303",
     "RenameTable": "966aa27331a27332c4020303a27334a27335",
-    "DeclareTable": "956bc402010102a27333a27334",
+    "DeclareTable": "966bc402010102a27333a27334c3",
     "BeginSinkTask": "976ea27331a2733203a2733405c3",
     "CommitSinkBatch": "966fa27331a27332039293a27334050693a273350607c3",
     "AbortSinkBatch": "9470a27331a27332c3",

@@ -40,6 +40,7 @@ from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.subject_schemas import SubjectSchemas
 from mainstem.broker.schemas.topic_schemas import TopicSchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.sql import SqlService
@@ -73,6 +74,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.registry import RegistryColumns
 from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
@@ -198,10 +200,17 @@ class Broker:
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
+        columns = RegistryColumns(log, SubjectSchemas(self.schemas))
         self.lake = Lake(
-            log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
+            log,
+            self.objects,
+            options.objects_url,
+            columns,
+            clock,
+            random,
+            all_topics=options.lake_topics == "all",
         )
-        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
+        self.sql = SqlService(log, self.streams, self.lake, columns, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
         self.buckets = BucketService(log, self.objects, clock, random)
@@ -220,7 +229,9 @@ class Broker:
             options.data_dir,
         )
         self._erasure_rounds = PeriodicTask("erasures", ERASURE_STEP_EVERY_S, self.erasures.round)
-        self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
+        self.topic_tables = TopicTables(
+            log, self._topics, self.catalog, self.lake.store_url, columns, clock, random
+        )
 
     @classmethod
     async def open(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,14 @@ Node = str | list[str] | None
 
 _BYTES = (bytes, bytearray, memoryview)
 _encoder = msgspec.json.Encoder()
+
+
+Serializer = Callable[[Any], bytes]
+
+
+def serialized(value: Any, serializer: Serializer | None) -> Any:
+    """The value as the serializer writes it; None stays a null."""
+    return value if serializer is None or value is None else serializer(value)
 
 
 class NewRecord(msgspec.Struct):
