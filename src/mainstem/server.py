@@ -13,11 +13,10 @@ import signal
 import ssl
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import events, heap, limits, tracing
+from mainstem import events, extras, heap, limits, tracing
 from mainstem.address import Address, listener_name
 from mainstem.broker.access.keys import settings_key
 from mainstem.broker.broker import Broker, BrokerOptions
@@ -163,11 +162,7 @@ async def _serve_doors(
             **ports,
             **console(config, ports),
         )
-        if find_spec("pyspark") is None:
-            _log.info(
-                "lake not installed",
-                message="topics are published as tables after pip install 'mainstem[spark]', by `serve --lake`",
-            )
+        _report_missing()
         lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -378,6 +373,16 @@ def _check_address(config: Config, name: str, door: Door, address: Address) -> N
             f"the {name} door does not listen on {address} without keys or users: set --api-keys-file (or "
             f"MAINSTEM_API_KEYS), --kafka-sasl or client certificates, or --insecure to let everyone in who reaches it"
         )
+
+
+def _report_missing() -> None:
+    """Log what to install for SQL and for the lake."""
+    for extra, gains in (
+        ("sql", "queries over topics run"),
+        ("lake", "topics are published as tables, by `serve --lake`,"),
+    ):
+        if extras.missing(extra):
+            _log.info(f"{extra} not installed", message=f"{gains} after pip install 'mainstem[{extra}]'")
 
 
 def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
