@@ -341,8 +341,10 @@ class Broker:
     def open_groups(
         self, peers: GroupPeers | None = None, options: GroupOptions | None = None, clock: Clock | None = None
     ) -> Groups:
-        """Coordinate consumer groups; `peers` says which ones. Starts with `Groups.start`."""
-        groups = Groups(self._log, clock or self._clock, options, peers=peers)
+        """Coordinate consumer groups: those that `peers`, by default the cluster, assigns to this broker.
+
+        Starts with `Groups.start`."""
+        groups = Groups(self._log, clock or self._clock, options, peers=peers or self.cluster)
         self.cluster.on_change(groups.hand_over)
         return groups
 

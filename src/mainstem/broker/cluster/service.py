@@ -128,6 +128,10 @@ class Cluster:
         """The coordinator of a group or a transaction."""
         return self._choice(f"{kind} {name}")
 
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker coordinates a group or a transaction."""
+        return self.coordinator(kind, name) == self.broker
+
     def other_coordinator(self, group: str, door: str) -> str | None:
         """Where the other broker that coordinates the group listens; None: this broker does, or no address is known."""
         coordinator = self.coordinator("group", group)

@@ -130,7 +130,8 @@ class Context:
     def known_groups(self) -> Groups:
         """The groups of the door that has members. Without such a door, groups consist of offsets only."""
         live = self.groups() if self.groups is not None else None
-        return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
+        own = live or self._own_groups
+        return own or Groups(self.broker.log, self.broker.clock, peers=self.broker.cluster)
 
     def member_groups(self) -> Groups:
         """The same with members: this door coordinates them if no other door does."""
