@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Protocol
 
-PATTERN_BYTES_MAX = 8 << 20  # memory of one compiled pattern, RE2's own default
-PATTERNS_CACHED = 64
+PATTERN_BYTES_MAX = 2 << 20  # memory of one compiled pattern and its caches
+PATTERNS_CACHED = 16
 
 
 class InvalidPattern(ValueError):
