@@ -100,6 +100,21 @@ async def test_a_connection_that_waits_is_served_by_the_door_that_takes_over() -
         taken.close()
 
 
+async def test_no_more_connections_than_the_limit_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstem.doors.http.startup.CONNECTIONS_MAX", 2)
+    async with asyncio.timeout(10):
+        startup = StartupListener(lambda: 0.0)
+        address = await startup.listen(ANY)
+        opened = [await asyncio.open_connection(address.host, address.port) for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            assert await opened[2][0].read() == b""
+        opened[0][1].write(b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await opened[0][0].read()).startswith(b"HTTP/1.1 200 OK")
+        for _, writer in opened:
+            writer.close()
+        startup.close()
+
+
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01 not http\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * HEAD_BYTES_MAX]
 )

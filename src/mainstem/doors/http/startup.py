@@ -27,6 +27,7 @@ from mainstem.version import VERSION
 BACKLOG = 2048
 HEAD_BYTES_MAX = 64 * limits.KIB  # of a request
 REQUEST_S_MAX = 10.0
+CONNECTIONS_MAX = 256  # at once
 
 _HEALTH = frozenset({api.GET_HEALTH.path.encode(), api.GET_HEALTHZ.path.encode()})
 
@@ -38,12 +39,13 @@ class StartupListener:
         self._progress = progress  # the part of the log that is replayed, 0 to 1
         self._connect: Connect
         self._server: asyncio.Server
+        self._open: set[_StartupConnection] = set()
         self._handed_over = False
         self._started = time.monotonic()
 
     async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Listen at the door's address. Returns it as bound. Raises OSError."""
-        self._connect = accepting(lambda: _StartupConnection(self._answer), tls, Budget())
+        self._connect = accepting(lambda: _StartupConnection(self._answer, self._open), tls, Budget())
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._connect(),
             address.host,
@@ -81,8 +83,9 @@ class StartupListener:
 class _StartupConnection(asyncio.Protocol):
     """Answers one HTTP/1.1 request and closes."""
 
-    def __init__(self, answer: Callable[[bytes], Response]) -> None:
+    def __init__(self, answer: Callable[[bytes], Response], others: set[_StartupConnection]) -> None:
         self._answer = answer
+        self._others = others
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._received = 0
@@ -91,9 +94,13 @@ class _StartupConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._deadline = asyncio.get_running_loop().call_later(REQUEST_S_MAX, self._transport.abort)
+        self._others.add(self)
+        if len(self._others) > CONNECTIONS_MAX:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
+        self._others.discard(self)
 
     def data_received(self, data: bytes) -> None:
         try:
