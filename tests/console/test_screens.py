@@ -332,10 +332,8 @@ def test_a_group_is_shown_by_every_broker(tmp_path: Path, open_page: OpenPage) -
         consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
         consumer.close()
         urls = [f"http://{brokers[name].address('http')}" for name in "ab"]
-        for (
-            url
-        ) in urls:  # one of the brokers coordinates the group, and the other one forwards what is asked of it
-            view = open_page().page
+        for url in urls:  # one of the brokers forwards to the other one, which coordinates the group
+            view = open_page(allow=("/v0/groups/billing",)).page  # which is polled until the page is left
             view.goto(f"{url}/#/groups")
             view.get_by_role("row").get_by_text("billing").click()
             expect(view.locator(".figure").first).to_contain_text("3")
