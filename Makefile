@@ -23,7 +23,7 @@ $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mainstem needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): downloads about 700 MB, mostly Spark; takes a minute or two"
-	@$(PIP) -e '.[spark,cluster,otel]'
+	@$(PIP) -e '.[lake,sql,cluster,otel]'
 	@touch $@
 
 $(STAMP): $(RUNS)

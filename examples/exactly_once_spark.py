@@ -5,7 +5,7 @@
 Spark's checkpoint holds the positions in the topic, and the sink commits each batch under its number. A batch that
 Spark runs again writes nothing. Payments are JSON such as {"customer": "ada", "amount": 12.5}.
 
-Needs `pip install 'mainstem[spark]'` and a running server. Set MAINSTEM_URL if it is not at the default address.
+Needs `pip install 'mainstem[lake]'` and a running server. Set MAINSTEM_URL if it is not at the default address.
 """
 
 from __future__ import annotations

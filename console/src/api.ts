@@ -45,15 +45,16 @@ export function authorised(headers: Record<string, string> = {}): Record<string,
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
 }
 
-async function call<T>(method: string, path: string, body?: string, signal?: AbortSignal): Promise<T> {
-  const headers = authorised({ Accept: "application/json" });
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+async function call<T>(method: string, path: string, body?: string | Uint8Array, signal?: AbortSignal): Promise<T> {
+  // The page may call this server only, so the server forwards what another broker must answer.
+  const headers = authorised({ Accept: "application/json", "Mainstem-Forward": "true" });
+  if (body !== undefined) headers["Content-Type"] = typeof body === "string" ? "application/json" : "application/octet-stream";
   let response: Response;
   try {
     response = await fetch(path, {
       method,
       headers,
-      body,
+      body: body as BodyInit | undefined,
       signal,
       cache: "no-store",
     });
@@ -82,6 +83,7 @@ export const post = <T>(path: string, body: unknown = {}, signal?: AbortSignal) 
   call<T>("POST", path, JSON.stringify(body), signal);
 /** JSON text that is sent unchanged. */
 export const postText = <T>(path: string, body: string) => call<T>("POST", path, body);
+export const postBytes = <T>(path: string, body: Uint8Array) => call<T>("POST", path, body);
 export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, JSON.stringify(body));
 export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, JSON.stringify(body));
 export const del = <T>(path: string) => call<T>("DELETE", path);

@@ -70,7 +70,8 @@
     │   ├── Throttled               a named limit of this server is reached
     │   │   └── CapacityReached     a limit on what the server or a namespace holds: it does not pass by itself
     │   ├── Unreachable, StoreUnreachable: the server or the object store does not respond in time
-    │   ├── SparkMissing            PySpark or Java, which the lake needs, is missing
+    │   ├── PackageMissing          a package that an optional feature needs is not installed
+    │   │   └── SparkMissing        PySpark or Java, which the lake needs, is missing
     │   ├── NoSpace                 the disk is full; writes resume when there is space
     │   ├── OutcomeUnknown          no response: the write may have happened, or may still happen
     │   ├── Stale                   too far behind the tail of the log to write: catch up first
@@ -648,7 +649,11 @@ class Unreachable(Unavailable):
         self.reason = reason
 
 
-class SparkMissing(Unavailable):
+class PackageMissing(Unavailable):
+    """An optional feature needs a package that is not installed; the message says what to run."""
+
+
+class SparkMissing(PackageMissing):
     """The lake needs PySpark and Java 17 or newer; the message says which one is missing and what to do."""
 
 

@@ -13,18 +13,18 @@ import signal
 import ssl
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from mainstem import events, heap, limits, tracing
+from mainstem import events, extras, heap, limits, tracing
 from mainstem.address import Address, listener_name
 from mainstem.broker.access.keys import settings_key
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HTTP_PROTOCOLS, HttpDoor
+from mainstem.doors.http.startup import StartupListener
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
@@ -93,23 +93,44 @@ async def serve(config: Config, stop: asyncio.Event | None = None) -> None:
     if config.lake:
         access = replace(options.access, internal=(settings_key(lake_key, name="lake"),))
         options = replace(options, access=access)
-    broker = await Broker.open(options)
-    _log.info("opened", data_dir=config.data_dir, seconds=round(time.monotonic() - opening, 3))
+    startup = await _listen_early(config, options)
     try:
-        await _serve_doors(config, broker, stop, lake_key)
+        broker = await Broker.open(options)
+        _log.info("opened", data_dir=config.data_dir, seconds=round(time.monotonic() - opening, 3))
+        try:
+            await _serve_doors(config, broker, stop, lake_key, startup)
+        finally:
+            closing = time.monotonic()
+            await broker.close()
+            _log.info("closed", seconds=round(time.monotonic() - closing, 3))
     finally:
-        closing = time.monotonic()
-        await broker.close()
-        _log.info("closed", seconds=round(time.monotonic() - closing, 3))
+        if startup is not None:
+            startup.close()
 
 
-async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake_key: str) -> None:
+async def _listen_early(config: Config, options: BrokerOptions) -> StartupListener | None:
+    """Probes get responses while the log is replayed. Raises CannotListen."""
+    if config.http is None:
+        return None
+    tls = tls_context(config.tls_cert, config.tls_key, config.tls_ca, protocols=("http/1.1",))
+    startup = StartupListener(lambda: options.recovery.done)
+    try:
+        bound = await startup.listen(config.http, tls)
+    except OSError as error:
+        raise _cannot_listen("http", config.http, error) from None
+    _log.info("opening", data_dir=config.data_dir, http=bound)
+    return startup
+
+
+async def _serve_doors(
+    config: Config, broker: Broker, stop: asyncio.Event, lake_key: str, startup: StartupListener | None
+) -> None:
     started: dict[str, Door] = {}
     ports: dict[str, str] = {}
     advertised: dict[str, str] = {}
     lake: LakeChild | None = None
     try:
-        for name, door, address in _doors(config, broker):
+        for name, door, address in _doors(config, broker, startup):
             _check_address(config, name, door, address)
             if address.namespace:
                 await broker.namespaces.create(address.namespace, exist_ok=True)
@@ -140,11 +161,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
             **ports,
             **console(config, ports),
         )
-        if find_spec("pyspark") is None:
-            _log.info(
-                "lake not installed",
-                message="topics are published as tables after pip install 'mainstem[spark]', by `serve --lake`",
-            )
+        _report_missing()
         lake = await _lake(config, started.get("http"), ports, lake_key)
         sharing = broker.log.sharing
         await _first_of(stop, *([sharing.failed] if sharing is not None else []))
@@ -189,7 +206,9 @@ async def _first_of(*events: asyncio.Event) -> None:
             wait.cancel()
 
 
-def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
+def _doors(
+    config: Config, broker: Broker, startup: StartupListener | None
+) -> list[tuple[str, Door, Address]]:
     """Every enabled door: its name (also that of its flag), the door, its address."""
     doors: list[tuple[str, Door, Address]] = []
     budget = Budget()
@@ -205,7 +224,7 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             insecure=config.insecure_text,
         )
         doors.append(("text", text, config.text))
-    http = _http_door(config, broker, budget) if config.http is not None else None
+    http = _http_door(config, broker, budget, startup) if config.http is not None else None
     if http is not None and config.http is not None:
         doors.append(("http", http, config.http))
     if config.s3 is not None:
@@ -276,7 +295,7 @@ def _http_tls(config: Config) -> ssl.SSLContext | None:
     return tls_context(config.tls_cert, config.tls_key, config.tls_ca, protocols=HTTP_PROTOCOLS)
 
 
-def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
+def _http_door(config: Config, broker: Broker, budget: Budget, startup: StartupListener | None) -> HttpDoor:
     return HttpDoor(
         broker,
         bounds=HttpLimits(
@@ -293,6 +312,7 @@ def _http_door(config: Config, broker: Broker, budget: Budget) -> HttpDoor:
         probe_auth=config.probe_auth,
         tls=_http_tls(config),
         budget=budget,
+        startup=startup,
     )
 
 
@@ -319,11 +339,7 @@ async def _start(name: str, door: Door, address: Address) -> Address:
     try:
         bound = await door.start(address)
     except OSError as error:
-        reason = _BIND_REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise CannotListen(
-            f"the {name} door cannot listen on {address}: {reason}; give another address with "
-            f"--{name.partition(':')[0]}, or turn the door off with --{name.partition(':')[0]} off"
-        ) from None
+        raise _cannot_listen(name, address, error) from None
     _log.info("listening", door=name, address=bound)
     if not bound.loopback and not door.authenticates:
         _log.warning(
@@ -335,6 +351,15 @@ async def _start(name: str, door: Door, address: Address) -> Address:
     return bound
 
 
+def _cannot_listen(name: str, address: Address, error: OSError) -> CannotListen:
+    reason = _BIND_REASONS.get(error.errno or 0, error.strerror or str(error))
+    flag = f"--{name.partition(':')[0]}"
+    return CannotListen(
+        f"the {name} door cannot listen on {address}: {reason}; give another address with {flag}, "
+        f"or turn the door off with {flag} off"
+    )
+
+
 def _check_address(config: Config, name: str, door: Door, address: Address) -> None:
     """Raises CannotListen for a door that other machines reach, and that asks nobody for credentials."""
     insecure = config.insecure or (name == "http" and config.allow_insecure_no_auth)
@@ -343,6 +368,16 @@ def _check_address(config: Config, name: str, door: Door, address: Address) -> N
             f"the {name} door does not listen on {address} without keys or users: set --api-keys-file (or "
             f"MAINSTEM_API_KEYS), --kafka-sasl or client certificates, or --insecure to let everyone in who reaches it"
         )
+
+
+def _report_missing() -> None:
+    """Log what to install for SQL and for the lake."""
+    for extra, gains in (
+        ("sql", "queries over topics run"),
+        ("lake", "topics are published as tables, by `serve --lake`,"),
+    ):
+        if extras.missing(extra):
+            _log.info(f"{extra} not installed", message=f"{gains} after pip install 'mainstem[{extra}]'")
 
 
 def _report_access(broker: Broker, doors: dict[str, Door]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,13 @@ import sys
 import zipfile
 from pathlib import Path
 
+import confluent_kafka
+import httpx
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from mainstem import Client, MainstemError
 from mainstem.testing.broker import throw_away_broker
 from mainstem.version import VERSION
 
@@ -123,10 +128,72 @@ def test_the_client_works_without_the_packages_of_the_server(dist: Path, tmp_pat
         "101 [[('trace', b't1')]]",
         "{'to': 'ada'}",
         "orders",
-        "this needs 'pyarrow', which mainstem-client does not install: pip install mainstem",
+        "this needs 'pyarrow', which is not installed: pip install pyarrow",
         "mainstem-client has no mainstem.open: pip install mainstem",
         "[]",
     ]
+
+
+def test_the_core_serves_every_door_and_names_the_extra_that_is_missing(dist: Path, tmp_path: Path) -> None:
+    """`pip install mainstem`: no DuckDB, no Arrow, no Spark."""
+    site = tmp_path / "site"
+    with wheel(dist, "mainstem") as package:
+        package.extractall(site)
+        metadata = package.read(f"mainstem-{VERSION}.dist-info/METADATA").decode()
+    wanted = [one for one in re.findall(r"^Requires-Dist: (.*)$", metadata, re.M) if "extra ==" not in one]
+    core = closure(wanted)
+    assert not {"duckdb", "pyarrow", "pyiceberg", "pyspark", "pandas", "grpcio", "obstore"} & core
+    for name in core:
+        linked(name, site)
+    for folder in ("mainstem/records", "mainstem/doors/http/live"):  # their kernels are compiled here already
+        shutil.rmtree(site / folder)
+        (site / folder).symlink_to(ROOT / "src" / folder)
+    start = f"import sys; sys.path.insert(0, {str(site)!r}); from mainstem.cli.main import main; main()"
+    ports = tmp_path / "ports.json"
+    doors = ("http", "kafka", "text", "pulsar", "s3")
+    command = [sys.executable, "-I", "-S", "-c", start, "serve", "--data-dir", str(tmp_path / "data")]
+    command += [argument for door in doors for argument in (f"--{door}", "127.0.0.1:0")]
+    command += ["--ports-file", str(ports), "--log-format", "text"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            events = []
+            for line in server.stderr:
+                events.append(line)
+                if "lake not installed" in line:
+                    break
+            bound = json.loads(ports.read_text())
+            assert {*doors} <= {*bound}, "".join(events)
+            assert any("sql not installed" in line and "mainstem[sql]" in line for line in events)
+            assert "mainstem[lake]" in events[-1]
+            produced_by_kafka_and_read_by_http(bound)
+            with Client(f"http://{bound['http']}") as client:
+                client.create_topic("jobs", type="queue")
+                client.produce("jobs", {"to": "ada"})
+                with client.worker("jobs") as worker, next(iter(worker)) as job:
+                    assert job.value == {"to": "ada"}
+                with pytest.raises(MainstemError, match=r"pip install 'mainstem\[sql\]'"):
+                    client.sql("SELECT 1")
+            console = httpx.get(f"http://{bound['http']}/")
+            assert "<div id=" in console.text
+            table = httpx.post(f"http://{bound['http']}/iceberg/v1/namespaces", json={"namespace": ["shop"]})
+            created = httpx.post(
+                f"http://{bound['http']}/iceberg/v1/namespaces/shop/tables",
+                json={"name": "t", "schema": {"type": "struct", "fields": []}},
+            )
+            assert "mainstem[lake]" in created.text, (table.text, created.text)
+        finally:
+            server.terminate()
+            server.stderr.read()
+    assert server.returncode == 0
+
+
+def produced_by_kafka_and_read_by_http(bound: dict[str, str]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bound["kafka"]})
+    producer.produce("orders", b'{"id": 1}', key=b"eu")
+    assert producer.flush(20) == 0
+    with Client(f"http://{bound['http']}") as client:
+        assert [record.value for record in client.read("orders")] == [{"id": 1}]
 
 
 def closure(requirements: list[str]) -> set[str]:
@@ -135,11 +202,10 @@ def closure(requirements: list[str]) -> set[str]:
     left = requirements
     while left:
         requirement = Requirement(left.pop())
-        if requirement.name in found or not (
-            requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        ):
+        name = canonicalize_name(requirement.name)
+        if name in found or not (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
             continue
-        found.add(requirement.name)
+        found.add(name)
         left += importlib.metadata.requires(requirement.name) or []
     return found
 

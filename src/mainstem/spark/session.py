@@ -45,7 +45,7 @@ def open_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SparkMissing("the lake needs PySpark: pip install 'mainstem[spark]'") from None
+        raise SparkMissing("the lake needs PySpark: pip install 'mainstem[lake]'") from None
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the host name
     active = SparkSession.getActiveSession()
     if active is not None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mainstem import extras
 from mainstem.api.lake import Column, TableKind
-from mainstem.errors import InvalidInput, TableChanged, Unavailable
+from mainstem.errors import InvalidInput, TableChanged
 from mainstem.tables.column_types import iceberg_type
 from mainstem.tables.columns import field_of
 
@@ -62,11 +62,8 @@ class Changed(msgspec.Struct, frozen=True):
 
 @cache
 def check_available() -> None:
-    """Raises Unavailable unless PyIceberg is installed."""
-    if find_spec("pyiceberg") is None:
-        raise Unavailable(
-            "tables need more packages: run pip install 'mainstem[spark]' and restart the server"
-        )
+    """Raises PackageMissing unless PyIceberg is installed."""
+    extras.require("lake", "a table", "pyiceberg")
 
 
 def parsed(data: bytes) -> TableMetadata:

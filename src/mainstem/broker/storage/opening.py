@@ -246,6 +246,7 @@ def _log_options(options: BrokerOptions) -> LogOptions:
         repack=options.repack,
         trusts_log=options.trusts_log,
         accept_missing=options.accept_missing,
+        recovery=options.recovery,
     )
 
 

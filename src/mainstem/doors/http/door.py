@@ -19,6 +19,7 @@ from mainstem.broker.namespaces import view_of
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.routes.history import sample_forever
 from mainstem.doors.http.routes.rendering import warm_up
+from mainstem.doors.http.startup import BACKLOG, StartupListener
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
@@ -31,7 +32,6 @@ WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
 
 HTTP_PROTOCOLS = ("h2", "http/1.1")  # over TLS, the preferred one first
 
-_BACKLOG = 2048
 _SWEEP_S = 1.0
 _MESSAGES_QUEUED_MAX = 2  # queued on a WebSocket behind the message being served: each may be large
 
@@ -49,6 +49,7 @@ class HttpDoor:
         probe_auth: bool = False,
         tls: ssl.SSLContext | None = None,
         budget: Budget | None = None,
+        startup: StartupListener | None = None,
     ) -> None:
         self.context = Context(
             broker,
@@ -62,6 +63,7 @@ class HttpDoor:
         self._seats = self.context.budget.door(limits.HTTP_CONNECTIONS_MAX)
         self._allow_insecure = allow_insecure
         self._tls = tls
+        self._startup = startup
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._others: list[asyncio.Server] = []
@@ -75,7 +77,9 @@ class HttpDoor:
         return self.context.clients.required
 
     async def start(self, address: Address) -> Address:
-        """Listen. Returns the address as bound. Raises OSError, or CannotListen where keys are missing."""
+        """Listen, or take over from the listener of the startup. Returns the address as bound.
+
+        Raises OSError, or CannotListen where keys are missing."""
         if not (address.loopback or self.authenticates or self._allow_insecure):
             raise CannotListen(
                 f"the http door does not listen on {address} without keys: set --api-keys-file or "
@@ -101,13 +105,13 @@ class HttpDoor:
         config.load()
         loop = asyncio.get_running_loop()
         self._protocol = partial(self._connected, config, app)
-        self._server = await loop.create_server(
-            accepting(self._protocol, self._tls, self.context.budget),
-            address.host,
-            address.port,
-            backlog=_BACKLOG,
-            reuse_port=address.reuse_port,
-        )
+        connect = accepting(self._protocol, self._tls, self.context.budget)
+        if self._startup is not None:
+            self._server = self._startup.hand_over(connect)
+        else:
+            self._server = await loop.create_server(
+                connect, address.host, address.port, backlog=BACKLOG, reuse_port=address.reuse_port
+            )
         self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         self._sampling = loop.create_task(sample_forever(self.context), name="mainstem-http-history")
         host, port, *_ = self._server.sockets[0].getsockname()

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from mainstem import limits
+from mainstem import extras, limits
 from mainstem.api.lake import DataFile, Part
 from mainstem.errors import MainstemError, RecordsLost, Unavailable
 from mainstem.log.read.part_cache import PartCache, PartChunk, PartKey
@@ -143,6 +143,7 @@ class PartReader:
 
 
 def _start(part: Part, offset: int, open_file: functools.partial[RowFile]) -> PartRows:
+    extras.require("lake", "reading records that are in Parquet", "pyarrow")
     from mainstem.log.read.part_rows import PartRows  # imports Arrow, so not before the first read of a part
 
     return PartRows(part, offset, open_file)

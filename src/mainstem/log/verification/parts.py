@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from mainstem import extras
 from mainstem.api.lake import DataFile
 from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ledger.ledger import Ledger
@@ -55,6 +56,7 @@ class PartsCheck:
             opened.close()
 
     def _wrong_inside(self, file: DataFile, source: RangeFile) -> str:
+        extras.require("lake", "checking Parquet files", "pyarrow")
         from mainstem.records.parquet import RowFile  # imports Arrow, so only if there are parts
 
         try:

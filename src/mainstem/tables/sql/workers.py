@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 
-from mainstem import events, limits
+from mainstem import events, extras, limits
 from mainstem.errors import Unavailable
 from mainstem.ports.objectstore.open import STORE_ENV
 from mainstem.tables.sql.messages import LENGTH, Answer, QueryFailed, Request, answers, framed
@@ -32,6 +32,7 @@ class SqlWorkers:
     @contextlib.asynccontextmanager
     async def worker(self) -> AsyncIterator[SqlWorker]:
         """A worker that nobody else uses. It is stopped if it is still busy at the end. Raises Unavailable."""
+        extras.require("sql", "SQL")
         if self._waiting >= limits.SQL_QUERIES_WAITING_MAX:
             raise Unavailable("too many queries are waiting: try again later")
         self._waiting += 1

@@ -7,9 +7,9 @@ something is not there, it makes sure that no other one has just made it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mainstem.broker.cluster.service import Cluster
+from mainstem.doors.http.routes import forwarding
+from mainstem.doors.http.routes.forwarding import RequestTarget
 from mainstem.doors.http.transport.errors import RETRY_SOON, Refusal, error_response, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Push, Response, Stream
@@ -22,13 +22,6 @@ _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
 
-class RequestTarget(NamedTuple):
-    """Where a request was sent to, but for the host."""
-
-    scheme: str
-    target: bytes  # path and query
-
-
 async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) -> Response | Stream | Push:
     """Have the endpoint serve a request of a broker that shares its log."""
     broker = request.broker
@@ -39,7 +32,7 @@ async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) 
     try:
         response = await endpoint.handler(request)
     except NotCoordinator as moved:
-        return _redirect(request, moved, where)
+        return await _elsewhere(request, moved, where)
     except (NotFound, OffsetOutOfRange):
         known = broker.position
         await broker.barrier()
@@ -52,11 +45,13 @@ async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) 
     return response
 
 
-def _redirect(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
-    """To the broker that knows the members of a group."""
+async def _elsewhere(request: HttpRequest, moved: NotCoordinator, where: RequestTarget) -> Response:
+    """Forward or redirect the client to the broker that knows the members of a group."""
     address = request.broker.cluster.other_coordinator(moved.group, "http")
     if address is None:
         raise moved
+    if forwarding.wanted(request):
+        return await forwarding.forward(request, where, address)
     place = b"%s://%s%s" % (where.scheme.encode(), address.encode(), where.target)
     return error_response(307, "not_coordinator", f"{moved}, at {address}", headers=((b"location", place),))
 

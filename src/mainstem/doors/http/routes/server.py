@@ -60,12 +60,12 @@ async def get_health(request: HttpRequest) -> Response:
 
 
 async def get_ready(request: HttpRequest) -> Response:
-    """Check readiness: 503 while the server is stopping or cannot write."""
+    """Check readiness: 503 while the server replays its log, cannot write or is stopping."""
     if request.context.stopping.is_set():
         raise Refusal(503, "shutting_down", "the server is stopping", headers=(RETRY_SOON,))
     refusal = request.broker.unwritable
     if refusal is not None:
-        # The server replays the log before the door opens, so the progress is always complete.
+        # doors/http/startup.py answers while the log is replayed, so here the progress is complete.
         raise Refusal(503, "not_ready", str(refusal), {"replay_progress": 1.0}, (RETRY_SOON,))
     return reply(Readiness("ready", True, request.broker.streams.topic_count))
 

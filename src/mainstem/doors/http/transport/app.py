@@ -18,6 +18,7 @@ from mainstem.broker.streams import ClientTurns
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions, schemas
+from mainstem.doors.http.routes.forwarding import RequestTarget
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context, MountedApi
@@ -226,7 +227,8 @@ class _Exchange:
         if self._context.broker.cluster.shared:
             query = scope["query_string"]
             target = scope["raw_path"] + (b"?" + query if query else b"")
-            return await positions.serve(endpoint, request, positions.RequestTarget(scope["scheme"], target))
+            where = RequestTarget(scope["method"], scope["scheme"], target)
+            return await positions.serve(endpoint, request, where)
         return await endpoint.handler(request)
 
     def header(self, name: bytes) -> bytes | None:

@@ -119,7 +119,7 @@ WIRE: dict[type[BaseException], _Row] = {
         429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON
     ),
     errors.Closed: _Row(503, "shutting_down", None, RETRY_SOON),
-    # The log is replayed before the door opens, so nothing is missing because of a replay.
+    # doors/http/startup.py answers while the log is replayed, so nothing is missing because of a replay.
     errors.Unavailable: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
 }
 
