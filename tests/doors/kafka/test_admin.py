@@ -670,6 +670,6 @@ async def test_the_lifetime_of_a_login_is_shown(broker: Broker) -> None:
 
 
 def test_apis_without_support_are_not_offered() -> None:
-    """Clients learn from ApiVersions that delegation tokens, client metrics and streams groups are missing."""
-    tokens, telemetry, streams = {38, 39, 40, 41}, {71, 72}, {88, 89}
-    assert not apis().keys() & (tokens | telemetry | streams)
+    """Clients learn from ApiVersions that delegation tokens and client metrics are missing."""
+    tokens, telemetry = {38, 39, 40, 41}, {71, 72}
+    assert not apis().keys() & (tokens | telemetry)
