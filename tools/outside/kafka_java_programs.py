@@ -150,6 +150,52 @@ def check_streams_group_counts_exactly_once_through_kills(java: Java) -> None:
         _end([first, second])
 
 
+def check_members_change_the_group_protocol_one_by_one(java: Java) -> None:
+    """From the classic protocol to the next generation and back; nothing is read twice, and nothing is missed."""
+    java.tool("TopicCommand", "--create", "--topic", "upgraded", "--partitions", "4")
+    log = java.folder / "GroupMember.log"
+    log.unlink(missing_ok=True)
+    producer = Producer({"bootstrap.servers": java.kafka})
+    sent = 0
+
+    def read() -> Counter[str]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return Counter(line.removeprefix("read ") for line in lines if line.startswith("read "))
+
+    def feed() -> None:
+        nonlocal sent
+        for n in range(sent, sent + 400):
+            producer.produce("upgraded", str(n), partition=n % 4)
+        producer.flush(PATIENCE_S)
+        sent += 400
+        wait(lambda: len(read()) == sent, f"{sent} records are read")
+
+    def member(protocol: str) -> _Program:
+        settings = {
+            "classic": "partition.assignment.strategy="
+            "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+        }
+        own = (settings[protocol],) if protocol in settings else ()
+        return _Program(
+            java, "GroupMember", java.kafka, "upgraded", "upgraded", f"group.protocol={protocol}", *own
+        )
+
+    members = [member("classic"), member("classic")]
+    try:
+        feed()
+        for protocol in ("consumer", "classic"):
+            for place in range(2):
+                members[place].stop()
+                members[place] = member(protocol)
+                feed()
+            kind = "Consumer" if protocol == "consumer" else "Classic"
+            listed = [line.split() for line in java.tool("GroupsCommand", "--list").splitlines()]
+            assert ["upgraded", kind] in [line[:2] for line in listed], listed
+        assert set(read().values()) == {1}, "each record is read once"
+    finally:
+        _end(members)
+
+
 def check_connect_reads_a_file_exactly_once_through_kills(java: Java) -> None:
     settings = java.folder / "connect.properties"
     settings.write_text(
