@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -338,3 +339,64 @@ async def test_what_no_member_sends_is_refused(
     with pytest.raises(error):
         await Member("a").beat(stage, **fields)
     assert stage.broker.log.ledger.consumer_groups.names() == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_members_that_come_and_go_never_share_a_task_and_end_with_all_of_them(
+    stage: Stage, seed: int
+) -> None:
+    rng = random.Random(seed)
+    await stage.broker.shares.change_settings("g", [("streams.num.standby.replicas", str(seed % 3))], [])
+    alive: dict[str, Member] = {}
+    for step in range(60):
+        kind = rng.choice(("join", "beat", "beat", "beat", "beat", "lost", "leave", "vanish", "restart"))
+        if kind == "join" and len(alive) < 5:
+            name = f"m{step}"
+            alive[name] = Member(name, rng.choice("pqr"), rebalance_ms=1_000_000)
+            await alive[name].beat(stage)
+        elif kind == "restart":
+            await stage.restart()
+        elif alive:
+            name = rng.choice(sorted(alive))
+            if kind == "beat":
+                await alive[name].beat(stage)
+            elif kind == "lost":  # the response does not arrive
+                before = alive[name].last, alive[name].tasks
+                await alive[name].beat(stage)
+                alive[name].last, alive[name].tasks = before
+                await rejoin_if_fenced(stage, alive[name])
+            elif kind == "leave":
+                await alive.pop(name).beat(stage, epoch=-1)
+            else:
+                del alive[name]
+                stage.clock.advance(44_000)
+                for member in alive.values():
+                    await member.beat(stage)
+                stage.clock.advance(2_000)
+                stage.groups.timers.fire()
+        check_no_task_is_shared(alive)
+    last = Member("last", "p")
+    await stage.settle(last, *alive.values())
+    for member in alive.values():
+        await member.beat(stage, epoch=-1)
+    await stage.settle(last)
+    assert last.tasks == ACTIVE
+
+
+async def rejoin_if_fenced(stage: Stage, member: Member) -> None:
+    try:
+        await member.beat(stage)
+    except FencedMemberEpoch:
+        member.tasks = frozenset()
+        await member.beat(stage, epoch=0, topology=TOPOLOGY)
+
+
+def check_no_task_is_shared(members: dict[str, Member]) -> None:
+    active = [task for member in members.values() for task in member.tasks if task[0][:1] == b"a"]
+    assert len(set(active)) == len(active)
+    states = [
+        (member.last.process_id, key[1:], number)
+        for member in members.values()
+        for key, number in member.tasks
+    ]
+    assert len(set(states)) == len(states)
