@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.groups.streams_group import StreamsGroup
-from mainstem.broker.groups.streams_member import StreamsHeartbeat, StreamsHeartbeatResult
+from mainstem.broker.groups.streams_member import StreamsHeartbeat, StreamsHeartbeatResult, StreamsMember
+from mainstem.broker.groups.timers import Timers
 from mainstem.broker.groups.topology_topics import InternalTopic, StatusCode, Subtopology, Topology
 from mainstem.errors import (
     FencedMemberEpoch,
@@ -22,6 +23,7 @@ from mainstem.errors import (
     UnknownMember,
     WrongGroupKind,
 )
+from mainstem.ports.clock import ManualClock
 from tests.support.machine import Machine
 
 from .stage import GroupsStage
@@ -400,3 +402,24 @@ def check_no_task_is_shared(members: dict[str, Member]) -> None:
         for key, number in member.tasks
     ]
     assert len(set(states)) == len(states)
+
+
+@pytest.mark.parametrize("held", [b"a0", b"s0"])
+@pytest.mark.parametrize(("wanted", "process"), [(b"a0", "p"), (b"s0", "p"), (b"a0", "q"), (b"s0", "q")])
+def test_a_process_has_the_state_of_a_task_once(held: bytes, wanted: bytes, process: str) -> None:
+    timers = Timers(ManualClock())
+
+    def member(name: str, process: str) -> StreamsMember:
+        return StreamsMember(name, None, "", "", *(timers.timer(lambda: None),) * 2, process_id=process)
+
+    owners: dict[Hashable, str] = {}
+    holder, other = member("a", "p"), member("b", process)
+    holder.reconcile(frozenset({(held, 0)}), 1, frozenset(), owners)
+    other.reconcile(frozenset({(wanted, 0)}), 1, frozenset(), owners)
+    free = process == "q" and (held, wanted) != (b"a0", b"a0")
+    assert other.assigned == (frozenset({(wanted, 0)}) if free else frozenset())
+    holder.reconcile(frozenset(), 2, frozenset(), owners)
+    other.reconcile(frozenset({(wanted, 0)}), 2, frozenset(), owners)
+    assert other.assigned == frozenset({(wanted, 0)})
+    other.release_all(owners)
+    assert owners == {}
