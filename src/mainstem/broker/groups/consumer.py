@@ -37,8 +37,6 @@ from mainstem.errors import (
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
 from mainstem.ledger.topics import Topics
 
-_WAITING_BEATS = 5  # a member that waits for partitions sends heartbeats this many times as often
-
 
 class ConsumerGroup(AssignedGroup[ConsumerMember]):
     kind = "Consumer"
@@ -87,18 +85,15 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
             self._raise_epoch()
         whole = beat.epoch == 0 or (beat.owned is not None and beat.topics is not None)
         assigned = self._proceed(member, beat, known, whole=whole)
-        return ConsumerHeartbeatResult(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
+        return ConsumerHeartbeatResult(
+            member.member_id, member.epoch, self._interval_ms(member, self._settings().heartbeat_ms), assigned
+        )
 
     def _session_ms(self, member: ConsumerMember) -> int:
         return member.session_ms or self._settings().session_ms
 
     def _settings(self) -> ConsumerSettings:
         return ConsumerSettings.of(self._own_settings(), self._options)
-
-    def _heartbeat_ms(self, member: ConsumerMember) -> int:
-        """A member that waits for partitions of others polls more often, which shortens a rebalance."""
-        wait = self._settings().heartbeat_ms
-        return max(wait // _WAITING_BEATS, 1) if member.state == UNRELEASED else wait
 
     def remove(self, instance_id: str) -> None:
         """Remove a static member on behalf of an administrator. Raises UnknownMember."""

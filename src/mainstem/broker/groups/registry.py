@@ -61,7 +61,7 @@ class GroupRegistry:
         group = self._groups.get(name)
         unloaded = group is None or (group.empty and name not in self._keepers)
         if revision and unloaded and self._open and self._coordinates(name):
-            self._load(name, self._log.ledger.consumer_groups.get(name))
+            self._load(name)
         return self._groups.get(name)
 
     def keeper(self, name: str) -> GroupPersistence:
@@ -69,27 +69,34 @@ class GroupRegistry:
         return self._keepers[name]
 
     def new_consumers(self, name: str) -> GroupPersistence:
-        """A group with broker-side assignment, without members. Raises GroupFull."""
-        return self._load(name, None)
+        """A group with broker-side assignment: from the ledger, or one without members. Raises GroupFull."""
+        return self._load(name)
 
     def new_streams(self, name: str) -> GroupPersistence:
-        """A streams group without members. Raises GroupFull."""
-        return self._load(name, None, StreamsGroup)
+        """A streams group: from the ledger, or one without members. Raises GroupFull."""
+        return self._load(name, StreamsGroup)
 
     def upgrade(self, group: ClassicGroup) -> GroupPersistence:
         """The broker assigns the partitions of a classic group from now on. Raises WrongGroupKind."""
         members = upgraded(group, self._topics())
         group.hand_over()
-        return self._load(group.name, members)
+        return self._adopt(group.name, members)
 
     def _load(
+        self, name: str, kind: type[ConsumerGroup] | type[StreamsGroup] = ConsumerGroup
+    ) -> GroupPersistence:
+        """`kind`: that of a group that the ledger does not hold."""
+        before = self._log.ledger.consumer_groups.get(name)
+        if before is not None:
+            kind = ConsumerGroup if before.topology is None else StreamsGroup
+        return self._adopt(name, before, kind)
+
+    def _adopt(
         self,
         name: str,
         before: StoredGroup | None,
         kind: type[ConsumerGroup] | type[StreamsGroup] = ConsumerGroup,
     ) -> GroupPersistence:
-        if before is not None and before.topology is not None:
-            kind = StreamsGroup
         group = kind(
             name,
             self._timers,

@@ -289,7 +289,8 @@ class Groups:
     async def _decide_and_save(
         self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[Any], T]
     ) -> T:
-        """Run `decide` on a group with broker-side assignment, and commit the decision."""
+        """Run `decide` on a group with broker-side assignment, of the kind that `find` returns, and commit the
+        decision."""
         for _ in range(_LOOKS_MAX):
             keeper = await find()
             try:

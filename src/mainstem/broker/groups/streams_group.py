@@ -109,7 +109,7 @@ class StreamsGroup(AssignedGroup[StreamsMember]):
         return StreamsHeartbeatResult(
             member.member_id,
             member.epoch,
-            self._settings().heartbeat_ms,
+            self._interval_ms(member, self._settings().heartbeat_ms),
             assigned,
             self._statuses(member),
             version,
