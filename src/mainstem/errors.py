@@ -57,6 +57,7 @@
     │   ├── MembershipLost          a consumer was silent for too long, and must join again
     │   ├── MemberIdRequired        assigns an id to a new member, which joins again with it
     │   ├── WrongGroupKind, InconsistentProtocol, UnsupportedAssignor, InvalidRegex, InvalidSessionTimeout
+    │   ├── InvalidTopology         no topics could serve the topology of a streams group
     │   ├── FencedInstance, UnreleasedInstance: another member has the instance id
     │   ├── StaleMemberEpoch        an offset commit or fetch used an old member epoch
     │   ├── ShareSessionNotFound, InvalidShareSession, ShareSessionsFull
@@ -522,6 +523,10 @@ class UnsupportedAssignor(GroupRefused):
 
 class InvalidRegex(GroupRefused):
     """The pattern of a subscription is not a valid regular expression (RE2 syntax)."""
+
+
+class InvalidTopology(GroupRefused):
+    """No topics could serve the topology of a streams group."""
 
 
 class InvalidSessionTimeout(GroupRefused):

@@ -26,6 +26,7 @@ NAMES = (
     "recovery",
     "memory",
     "kafka",
+    "fetch_sessions",
     "http",
     "access",
     "watch",

@@ -1,106 +1,37 @@
 """Apache Kafka's own programs, from Maven: its command line tools, Kafka Streams, Connect and MirrorMaker 2.
 
-Each function `check_…` is a test; it fails by raising. All of them share one server.
+Each function `check_…` is a test; it fails by raising. The checks of a suite share one server, or three brokers.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 import traceback
-import urllib.request
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from mainstem.testing.broker import ThrowAwayBroker, throw_away_broker
-from tools.outside.suite import Suite, Tally, call, program
-
-VERSION = "4.3.1"
-PATIENCE_S = 120.0
-KILLS = 4  # of the Streams program and of the server, in turn
-_ARTIFACTS = (
-    "kafka-tools",
-    "kafka-streams",
-    "connect-runtime",
-    "connect-file",
-    "connect-json",
-    "connect-mirror",
-)
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>mainstem</groupId>
-  <artifactId>outside</artifactId>
-  <version>1</version>
-  <dependencies>{dependencies}</dependencies>
-</project>
-"""
-_DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId>"
-    "<version>{version}</version></dependency>"
-)
+from mainstem.testing.broker import throw_away_broker
+from tools.outside import kafka_java_programs
+from tools.outside.kafka_java_kit import VERSION, Java, fetch, wait
+from tools.outside.suite import Suite, Tally
 
 
-class Java:
-    """The jars of Apache Kafka, and the server that its programs talk to."""
-
-    def __init__(self, folder: Path, broker: ThrowAwayBroker) -> None:
-        self.folder = folder
-        self.broker = broker
-        self._java = program("java")
-
-    @property
-    def kafka(self) -> str:
-        return self.broker.bootstrap_servers
-
-    @property
-    def _classes(self) -> str:
-        return f"{self.folder / 'jars'}/*:{self.folder / 'classes'}"
-
-    def tool(self, name: str, *arguments: str, stdin: str = "") -> str:
-        """What a tool of Kafka writes about this server. Raises RuntimeError if it fails."""
-        return self.tool_raw(name, "--bootstrap-server", self.kafka, *arguments, stdin=stdin)
-
-    def tool_raw(self, name: str, *arguments: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [self._java, "-cp", self._classes, f"org.apache.kafka.tools.{name}", *arguments],
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{name} {' '.join(arguments)}: {done.returncode}\n{done.stdout[-3000:]}")
-        return done.stdout
-
-    def start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{main.rpartition('.')[2]}.log").open("ab") as log:
-            return subprocess.Popen(
-                [self._java, "-Xmx512m", "-cp", self._classes, main, *arguments], stdout=log, stderr=log
-            )
-
-    @contextmanager
-    def running(self, main: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        started = self.start(main, *arguments)
-        try:
-            yield started
-        finally:
-            started.kill()
-            started.wait()
+def run_all(folder: Path) -> Tally:
+    return _run(folder, _checks(globals()) | _checks(vars(kafka_java_programs)))
 
 
-def run(folder: Path) -> Tally:
-    _fetch(folder)
+def run_on_three_brokers(folder: Path) -> Tally:
+    return _run(folder, _checks(vars(kafka_java_programs)), "--workers", "3")
+
+
+def _run(folder: Path, checks: dict[str, Callable[[Java], None]], *flags: str) -> Tally:
+    fetch(folder)
     tally = Tally()
-    with throw_away_broker() as broker:
+    with throw_away_broker(*flags) as broker:
         java = Java(folder, broker)
-        for name, check in _checks().items():
+        for name, check in checks.items():
             try:
                 check(java)
             except Exception:  # noqa: BLE001 - it is the test's result
@@ -110,22 +41,8 @@ def run(folder: Path) -> Tally:
     return tally
 
 
-def _fetch(folder: Path) -> None:
-    javac, maven = program("javac"), program("mvn")
-    wanted = _POM.format(
-        dependencies="".join(_DEPENDENCY.format(name=name, version=VERSION) for name in _ARTIFACTS)
-    )
-    pom = folder / "pom.xml"
-    if not pom.exists() or pom.read_text() != wanted or not (folder / "jars").exists():
-        pom.write_text(wanted)
-        call([maven, "-q", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"], folder)
-    (folder / "classes").mkdir(exist_ok=True)
-    sources = (Path(__file__).parent / "java").glob("*.java")
-    call([javac, "-cp", f"{folder / 'jars'}/*", "-d", folder / "classes", *sources], folder)
-
-
-def _checks() -> dict[str, Callable[[Java], None]]:
-    found = {name: value for name, value in globals().items() if name.startswith("check_")}
+def _checks(names: dict[str, object]) -> dict[str, Callable[[Java], None]]:
+    found = {name: value for name, value in names.items() if name.startswith("check_") and callable(value)}
     return {name.removeprefix("check_"): value for name, value in found.items()}
 
 
@@ -207,7 +124,7 @@ def check_compacted_topic(java: Java) -> None:
         }
         return lines == list(newest.values())[-40:]
 
-    _wait(compacted, "the topic is compacted")
+    wait(compacted, "the topic is compacted")
 
 
 def check_groups(java: Java) -> None:
@@ -246,176 +163,7 @@ def check_delete_records_and_topics(java: Java) -> None:
     java.tool("TopicCommand", "--delete", "--topic", "perf")
 
 
-# Programs
-
-
-def check_streams_counts_exactly_once_through_kills(java: Java) -> None:
-    java.tool("TopicCommand", "--create", "--topic", "lines", "--partitions", "2")
-    java.tool("TopicCommand", "--create", "--topic", "counts", "--partitions", "2")
-    words = ["alpha", "beta", "gamma", "delta"]
-    producer = Producer({"bootstrap.servers": java.kafka, "enable.idempotence": True, "log_level": 0})
-    expected: Counter[str] = Counter()
-    program = java.start("WordCount", java.kafka, str(java.folder / "state"))
-    try:
-        for step in range(2 * KILLS):
-            for n in range(250):
-                line = f"{words[n % 4]} {words[(n + step) % 4]}"
-                expected.update(line.split())
-                producer.produce("lines", line.encode(), key=str(n))
-                producer.poll(0)
-            producer.flush(PATIENCE_S)
-            _wait(lambda: sum(_counts(java).values()) > 0, "the first counts")
-            if step % 2:
-                java.broker.kill()
-                java.broker.restart()
-            else:
-                program.kill()
-                program.wait()
-                program = java.start("WordCount", java.kafka, str(java.folder / "state"))
-        _wait(lambda: _counts(java) == expected, f"{expected}")
-    finally:
-        program.kill()
-        program.wait()
-
-
-def check_connect_copies_a_file(java: Java) -> None:
-    port = 28083
-    settings = java.folder / "connect.properties"
-    settings.write_text(
-        "\n".join(
-            [
-                f"bootstrap.servers={java.kafka}",
-                "group.id=connect",
-                *(f"{name}.storage.topic=connect-{name}s" for name in ("config", "offset", "status")),
-                *(f"{name}.storage.replication.factor=1" for name in ("config", "offset", "status")),
-                "key.converter=org.apache.kafka.connect.storage.StringConverter",
-                "value.converter=org.apache.kafka.connect.storage.StringConverter",
-                f"listeners=http://127.0.0.1:{port}",
-                "offset.flush.interval.ms=500",
-                "exactly.once.source.support=enabled",
-            ]
-        )
-    )
-    source, copy = java.folder / "connect-in.txt", java.folder / "connect-out.txt"
-    lines = [f"line {n}" for n in range(1000)]
-    source.write_text("\n".join(lines) + "\n")
-    copy.unlink(missing_ok=True)
-    with java.running("org.apache.kafka.connect.cli.ConnectDistributed", str(settings)):
-        _wait(lambda: _asked(f"http://127.0.0.1:{port}/") is not None, "Connect starts")
-        for name, kind in (("source", "FileStreamSource"), ("sink", "FileStreamSink")):
-            settings_of = {
-                "connector.class": f"org.apache.kafka.connect.file.{kind}Connector",
-                "tasks.max": "1",
-                "file": str(source if name == "source" else copy),
-                **({"topic": "copied"} if name == "source" else {"topics": "copied"}),
-            }
-            _wait(
-                lambda name=name, settings_of=settings_of: (
-                    _asked(  # type: ignore[misc]  # of this turn
-                        f"http://127.0.0.1:{port}/connectors", {"name": name, "config": settings_of}
-                    )
-                    is not None
-                ),
-                f"the connector {name} is created",
-            )
-        _wait(lambda: copy.exists() and copy.read_text().splitlines() == lines, "the file is copied")
-
-
-def check_mirror_maker_copies_topics_and_offsets(java: Java) -> None:
-    with throw_away_broker() as target:
-        java.tool("TopicCommand", "--create", "--topic", "mirrored", "--partitions", "2")
-        producer = Producer({"bootstrap.servers": java.kafka})
-        for n in range(500):
-            producer.produce("mirrored", str(n), partition=n % 2)
-        producer.flush(PATIENCE_S)
-        settings = java.folder / "mirror.properties"
-        settings.write_text(
-            "\n".join(
-                [
-                    "clusters=a,b",
-                    f"a.bootstrap.servers={java.kafka}",
-                    f"b.bootstrap.servers={target.bootstrap_servers}",
-                    "a->b.enabled=true",
-                    "b->a.enabled=false",
-                    "topics=mirrored",
-                    "replication.factor=1",
-                    *(f"{name}.replication.factor=1" for name in ("checkpoints.topic", "heartbeats.topic")),
-                    "offset-syncs.topic.replication.factor=1",
-                    *(f"{name}.storage.replication.factor=1" for name in ("offset", "status", "config")),
-                    "refresh.topics.interval.seconds=2",
-                    "dedicated.mode.enable.internal.rest=false",
-                ]
-            )
-        )
-        with java.running("org.apache.kafka.connect.mirror.MirrorMaker", str(settings)):
-            _wait(
-                lambda: len(_values(target.bootstrap_servers, "a.mirrored", 2)) >= 500,
-                "the topic is mirrored",
-            )
-        values = _values(target.bootstrap_servers, "a.mirrored", 2)
-        assert sorted(map(int, values)) == list(range(500))
-
-
-def _counts(java: Java) -> Counter[str]:
-    """The newest count of each word, as a read_committed consumer sees it."""
-    found: Counter[str] = Counter()
-    for key, value in _records(java.kafka, "counts", 2):
-        found[key.decode()] = int(value)
-    return found
-
-
-def _values(kafka: str, topic: str, partitions: int) -> list[bytes]:
-    return [value for _key, value in _records(kafka, topic, partitions)]
-
-
-def _records(kafka: str, topic: str, partitions: int) -> list[tuple[bytes, bytes]]:
-    """All committed records of a topic; none if it does not exist."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka,
-            "group.id": "outside",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "allow.auto.create.topics": False,
-        }
-    )
-    try:
-        if topic not in consumer.list_topics(timeout=30).topics:
-            return []
-        consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
-        found, ended, deadline = list[tuple[bytes, bytes]](), 0, time.monotonic() + 30
-        while ended < partitions and time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error() is not None:
-                ended += 1
-            else:
-                found.append((message.key() or b"", message.value() or b""))
-        return found
-    finally:
-        consumer.close()
-
-
-def _asked(url: str, body: object = None) -> object | None:
-    """The JSON answer of Connect's REST interface, or None while it does not give one."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            found: object = json.load(answer)
-            return found
-    except OSError:
-        return None
-
-
-def _wait(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"in vain: {what}")
-        time.sleep(0.5)
-
-
-SUITES = (Suite("apache-kafka", VERSION, run, {}),)
+SUITES = (
+    Suite("apache-kafka", VERSION, run_all, {}),
+    Suite("apache-kafka-three-brokers", VERSION, run_on_three_brokers, {}),
+)

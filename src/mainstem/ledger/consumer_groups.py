@@ -1,4 +1,5 @@
-"""Groups whose partitions the broker assigns: members, their epochs and partitions, as their coordinator decided.
+"""Groups whose partitions or tasks the broker assigns: members, their epochs and partitions, as their coordinator
+decided. A group with a topology is a streams group (KIP-1071): in place of partitions, its members have tasks.
 
 A coordinator keeps a group in memory, and commits each change here before it answers a member. So the next coordinator,
 or the same one after a restart, continues from this state, and members notice nothing. Each change names the revision
@@ -19,8 +20,19 @@ from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.namespaces import id_chars
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.topics import TOPIC_ID_BYTES
+from mainstem.ledger.topology import Topology
 
-Assignment = tuple[tuple[bytes, tuple[int, ...]], ...]  # (topic id, its partitions)
+# (topic id, its partitions); of a streams group (role and subtopology id, its tasks)
+Assignment = tuple[tuple[bytes, tuple[int, ...]], ...]
+
+
+class StreamsMemberState(msgspec.Struct, frozen=True, array_like=True):
+    """What only a member of a streams group has."""
+
+    process_id: str  # members of one process share its state
+    topology_epoch: int
+    endpoint: tuple[str, int] | None  # host and port for queries of its state
+    tags: tuple[tuple[str, str], ...]
 
 
 class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
@@ -44,6 +56,7 @@ class ConsumerMemberState(msgspec.Struct, frozen=True, array_like=True):
     protocols: tuple[
         tuple[str, bytes], ...
     ] = ()  # (name, metadata) of a member of the classic protocol; empty = not one
+    streams: StreamsMemberState | None = None
 
 
 class ChangeConsumerGroup(Command, frozen=True, tag=152):
@@ -57,6 +70,7 @@ class ChangeConsumerGroup(Command, frozen=True, tag=152):
     target_epoch: int
     members: tuple[ConsumerMemberState, ...]  # new or changed
     gone: tuple[str, ...] = ()
+    topology: Topology | None = None  # of a streams group; None = unchanged
 
 
 class ForgetConsumerGroup(Command, frozen=True, tag=153):
@@ -71,6 +85,7 @@ class ConsumerGroupKept:
     revision: int  # that the next change must name; 0 = the ledger does not hold the group
 
 
+TASK_KEY_BYTES_MAX = 256  # role and subtopology id
 _EPOCH_MAX = 2**31 - 1
 _EPOCH_MIN = -2
 _GROUP_BYTES = 256  # of a group without its members
@@ -87,6 +102,7 @@ class ConsumerGroupState(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     target_epoch: int
     members: list[ConsumerMemberState]
+    topology: Topology | None = None
 
 
 class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +113,17 @@ class ConsumerGroupsState(msgspec.Struct, frozen=True, array_like=True):
 class StoredGroup:
     """One group. Its members are in the order in which they joined."""
 
-    __slots__ = ("_members_digest", "bytes", "epoch", "members", "name", "revision", "target_epoch")
+    __slots__ = (
+        "_members_digest",
+        "_topology_digest",
+        "bytes",
+        "epoch",
+        "members",
+        "name",
+        "revision",
+        "target_epoch",
+        "topology",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -106,12 +132,22 @@ class StoredGroup:
         self.target_epoch = 0
         self.members: dict[str, ConsumerMemberState] = {}
         self.bytes = _GROUP_BYTES  # its approximate size in a checkpoint
+        self.topology: Topology | None = None
         self._members_digest = 0
+        self._topology_digest = 0
 
     @property
     def digest(self) -> int:
         head = hash_fields("consumer group", self.name, self.revision, self.epoch, self.target_epoch)
-        return (head + self._members_digest) & MASK
+        return (head + self._members_digest + self._topology_digest) & MASK
+
+    def put_topology(self, topology: Topology) -> None:
+        if self.topology is not None:
+            self.bytes -= len(encoded_topology(self.topology))
+        encoded = encoded_topology(topology)
+        self.topology = topology
+        self.bytes += len(encoded)
+        self._topology_digest = hash_fields("topology", self.name, encoded)
 
     def put(self, member: ConsumerMemberState) -> None:
         before = self.members.get(member.member_id)
@@ -133,8 +169,8 @@ class StoredGroup:
 
 
 class ConsumerGroups(Section[ConsumerGroupsState]):
-    """By name, only groups with members. A group over the size limit is not stored: the next coordinator does not
-    recognise its members."""
+    """By name, only groups with members or a topology. A group over the size limit is not stored: the next coordinator
+    does not recognise its members."""
 
     def __init__(self) -> None:
         self._groups: Keyed[str, StoredGroup] = Keyed(attrgetter("digest"))
@@ -170,10 +206,12 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
             group.remove(member_id)
         for member in command.members:
             group.put(member)
+        if command.topology is not None:
+            group.put_topology(command.topology)
         self._changes += 1
         group.revision, group.epoch, group.target_epoch = self._changes, command.epoch, command.target_epoch
         if (
-            not group.members
+            not (group.members or group.topology)
             or group.bytes > limits.CONSUMER_GROUP_BYTES_MAX
             or self.bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
         ):
@@ -205,7 +243,12 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
             self._changes,
             [
                 ConsumerGroupState(
-                    group.name, group.revision, group.epoch, group.target_epoch, list(group.members.values())
+                    group.name,
+                    group.revision,
+                    group.epoch,
+                    group.target_epoch,
+                    list(group.members.values()),
+                    group.topology,
                 )
                 for group in self._groups
             ],
@@ -218,6 +261,8 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
             group.revision, group.epoch, group.target_epoch = one.revision, one.epoch, one.target_epoch
             for member in one.members:
                 group.put(member)
+            if one.topology is not None:
+                group.put_topology(one.topology)
             self._put(group)
 
     def _put(self, group: StoredGroup) -> None:
@@ -237,6 +282,10 @@ def encoded_member(member: ConsumerMemberState) -> bytes:
     return _encode(msgspec.structs.astuple(member))
 
 
+def encoded_topology(topology: Topology) -> bytes:
+    return _encode(topology)
+
+
 def _fault(command: ChangeConsumerGroup) -> str | None:
     if not 1 <= id_chars(command.group) <= limits.NAME_CHARS_MAX:
         return f"a group name has 1 to {limits.NAME_CHARS_MAX} characters, not {id_chars(command.group)}"
@@ -252,13 +301,16 @@ def _fault(command: ChangeConsumerGroup) -> str | None:
     if not all(0 <= member.session_ms <= limits.GROUP_SESSION_MS_MAX for member in command.members):
         return f"a session timeout is 0 to {limits.GROUP_SESSION_MS_MAX} ms"
     for member in command.members:
-        if not all(map(_sound, (member.assigned, member.revoking, member.target))):
-            return "an assignment needs topic ids and partition numbers from 0"
+        key_bytes = (TOPIC_ID_BYTES, TOPIC_ID_BYTES) if member.streams is None else (2, TASK_KEY_BYTES_MAX)
+        if not all(
+            _sound(assignment, *key_bytes) for assignment in (member.assigned, member.revoking, member.target)
+        ):
+            return "an assignment needs topic ids, or subtopology ids, and partition numbers from 0"
     return None
 
 
-def _sound(assignment: Assignment) -> bool:
+def _sound(assignment: Assignment, shortest: int, longest: int) -> bool:
     return all(
-        len(topic) == TOPIC_ID_BYTES and numbers and min(numbers) >= 0 and max(numbers) <= _EPOCH_MAX
+        shortest <= len(topic) <= longest and numbers and min(numbers) >= 0 and max(numbers) <= _EPOCH_MAX
         for topic, numbers in assignment
     )

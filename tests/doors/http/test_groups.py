@@ -9,6 +9,8 @@ import pytest
 
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
 from mainstem.broker.groups.lags import group_metrics
+from mainstem.broker.groups.streams_member import StreamsHeartbeat
+from mainstem.broker.groups.topology_topics import Subtopology, Topology
 from mainstem.broker.share.shares import AcquireLimits
 
 from .conftest import Api, code
@@ -176,7 +178,7 @@ async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
     beat = ConsumerHeartbeat(
         group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h"
     )
-    groups.share_heartbeat(beat)
+    await groups.share_heartbeat(beat)
     members = (await api.ask("GET", "/v0/groups/s"))[1]["members"]
     reads = [{"topic": "t", "partitions": [0, 1]}]
     assert members == [
@@ -204,3 +206,21 @@ async def test_the_lag_of_a_share_group_is_measured(api: Api, topic: str) -> Non
         metric.name: dict(metric.samples) for metric in group_metrics(api.broker.log, api.broker.groups)
     }
     assert samples["mainstem_group_lag_records"] == {(("group", "g"),): 2.0, (("group", "s"),): 2.0}
+
+
+@pytest.mark.alone("has members at a broker that may not be the group's")
+async def test_members_of_a_streams_group_are_shown_with_the_partitions_of_their_tasks(
+    api: Api, topic: str
+) -> None:
+    topology = Topology(0, (Subtopology("0", ("t",), (), (), (), ()),))
+    beat = StreamsHeartbeat(
+        group="s", member_id="m", epoch=0, rebalance_ms=1_000, topology=topology, process_id="p"
+    )
+
+    async def create(_: object) -> None:
+        raise AssertionError("it has no internal topics")
+
+    await api.broker.groups.streams_heartbeat(beat, create)
+    found = (await api.ask("GET", "/v0/groups/s"))[1]
+    assert (found["kind"], found["state"]) == ("Streams", "Stable")
+    assert [member["assignment"] for member in found["members"]] == [[{"topic": "t", "partitions": [0, 1]}]]

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem import limits
@@ -669,7 +670,25 @@ async def test_the_lifetime_of_a_login_is_shown(broker: Broker) -> None:
     assert rows["connections.max.reauth.ms"] == ("5000", 4)
 
 
+async def test_scram_credentials_may_be_stored_before_clients_authenticate(
+    wire: Wire, broker: Broker
+) -> None:
+    upsertion = {
+        "name": "eve",
+        "mechanism": 1,
+        "iterations": 4096,
+        "salt": b"s",
+        "salted_password": b"p" * 32,
+    }
+    request = make(load_request_schema(51, 0), {"deletions": (), "upsertions": [upsertion]})
+    [result] = (await wire.ask(request)).results
+    assert (result.user, result.error_code) == ("eve", ErrorCode.none)
+    asked = make(load_request_schema(50, 0), {"users": [{"name": "eve"}]})
+    [described] = (await wire.ask(asked)).results
+    assert [(one.mechanism, one.iterations) for one in described.credential_infos] == [(1, 4096)]
+
+
 def test_apis_without_support_are_not_offered() -> None:
-    """Clients learn from ApiVersions that delegation tokens, client metrics and streams groups are missing."""
-    tokens, telemetry, streams = {38, 39, 40, 41}, {71, 72}, {88, 89}
-    assert not apis().keys() & (tokens | telemetry | streams)
+    """Clients learn from ApiVersions that delegation tokens and client metrics are missing."""
+    tokens, telemetry = {38, 39, 40, 41}, {71, 72}
+    assert not apis().keys() & (tokens | telemetry)

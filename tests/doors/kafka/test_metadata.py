@@ -125,12 +125,15 @@ async def test_every_version_of_api_versions_returns_the_ranges(wire: Wire, vers
     spoken = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert spoken == {key: (api.first, api.last) for key, api in apis().items()}
     if version >= 3:
-        [final] = answer.finalized_features
-        assert (final.name, final.min_version_level, final.max_version_level) == ("transaction.version", 2, 2)
+        levels = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
+        final = [
+            (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
+        ]
+        assert final == [(name, level, level) for name, level in levels.items()]
         assert answer.finalized_features_epoch == 0
         # Clients of version 3 fail on a feature level that starts at 0.
         supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-        assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+        assert supported == ([(name, 0, level) for name, level in levels.items()] if version >= 4 else [])
 
 
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_ranges(

@@ -3,65 +3,42 @@
 It may also have members of the classic protocol, while clients are upgraded one by one (`migration.py`). For them a
 join is a heartbeat: they join again whenever their partitions change.
 
-Members only send heartbeats. A heartbeat may change the group's subscription, which raises the group's epoch and leads
-to a new target assignment. The response tells the member which partitions it may read and which to revoke.
-
-Every decision is committed to the ledger before a member learns of it (`group_persistence.py`). So a new coordinator,
-or the same one after a restart, continues from ledger state: members notice nothing, and each has a full session
-timeout for its next heartbeat.
+What it needs is its members' subscription; `assigned_group.py` has the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import NamedTuple
 
-from mainstem.broker.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partitions, TopicPartition
+from mainstem.broker.groups.assigned_group import AssignedGroup
+from mainstem.broker.groups.assigned_member import LEFT_FOR_NOW, UNRELEASED, UNREVOKED, MemberHeartbeat
+from mainstem.broker.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Partitions
 from mainstem.broker.groups.consumer_member import (
-    LEFT_FOR_NOW,
-    STABLE,
-    UNRELEASED,
-    UNREVOKED,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     ConsumerMember,
 )
 from mainstem.broker.groups.member import Join
-from mainstem.broker.groups.member_states import kept, partitions, restored
+from mainstem.broker.groups.member_states import restored_consumer, stored_consumer
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.settings import ConsumerSettings
 from mainstem.broker.groups.subscription import matching
-from mainstem.broker.groups.timers import Timer, Timers
+from mainstem.broker.groups.timers import Timers
 from mainstem.broker.namespaces import split_id
 from mainstem.errors import (
     FencedInstance,
-    FencedMemberEpoch,
-    GroupFull,
     IllegalGeneration,
     InconsistentProtocol,
     RebalanceInProgress,
-    StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
 )
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
 from mainstem.ledger.topics import Topics
 
-_WAITING_BEATS = 5  # a member that waits for partitions sends heartbeats this many times as often
 
-
-class GroupChange(NamedTuple):
-    """The decisions since the last write to the ledger."""
-
-    epoch: int
-    target_epoch: int
-    members: tuple[ConsumerMemberState, ...]  # new or changed
-    gone: tuple[str, ...]
-
-
-class ConsumerGroup:
+class ConsumerGroup(AssignedGroup[ConsumerMember]):
     kind = "Consumer"
     protocol_type = "consumer"
 
@@ -76,42 +53,16 @@ class ConsumerGroup:
         before: StoredGroup | None = None,
         expelled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`settings` are the group's own; `before` is the state that the last coordinator stored; `expelled` is called
-        after decisions that no heartbeat made."""
-        self.name = name
-        self.epoch = 0  # counts changes of the subscription
-        self.target_epoch = 0  # the epoch that the target is for
-        self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, Partitions] = {}
-        self._timers = timers
-        self._options = options
-        self._topics = topics
-        self._own_settings = settings
-        self._instances: dict[str, str] = {}
-        self._owners: dict[TopicPartition, str] = {}  # the member that reads it, or must still revoke it
         self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
         self._read: frozenset[str] = frozenset()  # names of topics
         self._sizes: dict[bytes, int] = {}  # id of a subscribed topic → its number of partitions
-        self._topics_seen: int | None = None  # digest of the topics at the last check
-        self._expelled = expelled
-        self._touched: dict[str, None] = {}  # members to write to the ledger; a dict, because it is ordered
-        self._told = (0, 0)  # the epochs in the ledger
+        super().__init__(name, timers, options, topics, settings=settings, before=before, expelled=expelled)
         if before is not None:
-            self._go_on(before)
-
-    @property
-    def empty(self) -> bool:
-        return not self.members
-
-    @property
-    def state(self) -> str:
-        if not self.members:
-            return "Empty"
-        if self.epoch != self.target_epoch:
-            return "Assigning"
-        if all(m.state == STABLE and m.epoch == self.target_epoch for m in self.members.values()):
-            return "Stable"
-        return "Reconciling"
+            # A target covers every partition of every subscribed topic, so it gives their previous number.
+            for given in self.target.values():
+                for topic, number in given:
+                    self._sizes[topic] = max(self._sizes.get(topic, 0), number + 1)
+            self._look_at_topics()
 
     @property
     def assignor(self) -> str:
@@ -128,35 +79,21 @@ class ConsumerGroup:
         if beat.pattern:
             matching(beat.pattern, ("",))  # rejects an invalid pattern before anything changes
         member = self._admit(beat) if beat.epoch == 0 else self._member_of(beat)
-        before, known = member.assigned, member.facts
-        stale = beat.epoch != member.epoch
+        known = member.facts
         sees_others = self._sees_others(member, beat)
         if member.take_in(beat) or sees_others:
             self._raise_epoch()
-        self._assign()
-        target = self.target.get(member.member_id, frozenset())
-        member.reconcile(target, self.target_epoch, beat.owned, self._owners)
-        if member.facts != known:
-            self._touch(member.member_id)
-        self._alive(member)
-        whole = beat.epoch == 0 or stale or (beat.owned is not None and beat.topics is not None)
-        # Repeat the assignment until the member confirms it: librdkafka discards a late response and continues as if it
-        # had received nothing.
-        heard = member.assigned == before and member.assigned == member.owned
-        assigned = member.assigned if whole or not heard else None
-        return ConsumerHeartbeatResult(member.member_id, member.epoch, self._heartbeat_ms(member), assigned)
+        whole = beat.epoch == 0 or (beat.owned is not None and beat.topics is not None)
+        assigned = self._proceed(member, beat, known, whole=whole)
+        return ConsumerHeartbeatResult(
+            member.member_id, member.epoch, self._interval_ms(member, self._settings().heartbeat_ms), assigned
+        )
 
-    def _alive(self, member: ConsumerMember) -> None:
-        """Restart the session timeout: a request of the member arrived."""
-        member.session.start(member.session_ms or self._settings().session_ms)
+    def _session_ms(self, member: ConsumerMember) -> int:
+        return member.session_ms or self._settings().session_ms
 
     def _settings(self) -> ConsumerSettings:
         return ConsumerSettings.of(self._own_settings(), self._options)
-
-    def _heartbeat_ms(self, member: ConsumerMember) -> int:
-        """A member that waits for partitions of others polls more often, which shortens a rebalance."""
-        wait = self._settings().heartbeat_ms
-        return max(wait // _WAITING_BEATS, 1) if member.state == UNRELEASED else wait
 
     def remove(self, instance_id: str) -> None:
         """Remove a static member on behalf of an administrator. Raises UnknownMember."""
@@ -165,34 +102,17 @@ class ConsumerGroup:
             raise UnknownMember(self.name, "")
         self._remove(self.members[member_id])
 
-    def check_commit(
-        self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
-    ) -> None:
-        """Raise unless the caller may commit offsets: a member at its epoch, or any client of an empty group."""
-        if epoch < 0 and (not self.members or (transactional and not member_id)):
-            return
-        self._check_instance(member_id, instance_id)
-        self.check_epoch(member_id, epoch)
-
-    def _check_instance(self, member_id: str, instance_id: str | None) -> None:
-        """Raises FencedInstance if another member has the instance id."""
-        if instance_id is not None and self._instances.get(instance_id, member_id) != member_id:
-            raise FencedInstance(self.name, instance_id)
-
     def check_epoch(self, member_id: str, epoch: int) -> None:
-        """Raises UnknownMember, StaleMemberEpoch."""
+        """Raises UnknownMember, StaleMemberEpoch; IllegalGeneration for a classic member."""
         member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMember(self.name, member_id)
-        if member.epoch != epoch:
-            if member.classic:
-                raise IllegalGeneration(self.name, epoch, member.epoch)
-            raise StaleMemberEpoch(f"member {member_id!r} is at epoch {member.epoch}, not {epoch}")
+        if member is not None and member.classic and member.epoch != epoch:
+            raise IllegalGeneration(self.name, epoch, member.epoch)
+        super().check_epoch(member_id, epoch)
 
     # Requests of classic members, apart from joins
 
     @property
-    def all_classic(self) -> bool:
+    def all_classic(self) -> bool:  # type: ignore[override]  # changes with the members
         """Whether there are members, and all use the classic protocol: they can assign the partitions themselves."""
         return bool(self.members) and all(member.classic for member in self.members.values())
 
@@ -260,54 +180,6 @@ class ConsumerGroup:
     def reads(self, topic: str) -> bool:
         return topic in self._read
 
-    def close(self) -> None:
-        for member in self.members.values():
-            member.session.cancel()
-            member.revocation.cancel()
-
-    # Writes to the ledger
-
-    @property
-    def has_unsaved_changes(self) -> bool:
-        """Whether there are decisions that the ledger does not have."""
-        return bool(self._touched) or self._told != (self.epoch, self.target_epoch)
-
-    def take_change(self, *, whole: bool) -> GroupChange:
-        """The change to write to the ledger; it then counts as written. `whole`: the ledger lacks the group."""
-        names = self.members if whole else self._touched
-        change = GroupChange(
-            self.epoch,
-            self.target_epoch,
-            tuple(
-                kept(self.members[name], self.target.get(name, frozenset()))
-                for name in names
-                if name in self.members
-            ),
-            tuple(name for name in names if name not in self.members),
-        )
-        self._touched = {}
-        self._told = (self.epoch, self.target_epoch)
-        return change
-
-    def _touch(self, member_id: str) -> None:
-        self._touched[member_id] = None
-
-    def _go_on(self, before: StoredGroup) -> None:
-        self.epoch, self.target_epoch = self._told = (before.epoch, before.target_epoch)
-        for state in before.members.values():
-            member = restored(state, *self._timers_of(state.member_id))
-            self._enter(member)
-            self.target[member.member_id] = partitions(state.target)
-            self._owners.update(dict.fromkeys(member.assigned | member.revoking, member.member_id))
-            self._alive(member)
-            if member.state == UNREVOKED:
-                member.revocation.start(member.rebalance_ms)
-        # A target covers every partition of every subscribed topic, so it gives their previous number.
-        for given in self.target.values():
-            for topic, number in given:
-                self._sizes[topic] = max(self._sizes.get(topic, 0), number + 1)
-        self._look_at_topics()
-
     # Joining and leaving
 
     def _admit(self, beat: ConsumerHeartbeat) -> ConsumerMember:
@@ -320,36 +192,12 @@ class ConsumerGroup:
                 return self._replace(holder, beat)
         member = self.members.get(beat.member_id)
         if member is None:
-            if len(self.members) >= self._options.members_max:
-                raise GroupFull(f"group {self.name!r} has {self._options.members_max} members, the maximum")
             member = self._add(beat)
             self._raise_epoch()
         if member.epoch == LEFT_FOR_NOW:
             member.epoch = 0
             self._touch(member.member_id)
         return member
-
-    def _add(self, beat: ConsumerHeartbeat) -> ConsumerMember:
-        member = ConsumerMember(
-            beat.member_id,
-            beat.instance_id,
-            beat.client_id,
-            beat.client_host,
-            *self._timers_of(beat.member_id),
-        )
-        self._enter(member)
-        self._touch(member.member_id)
-        return member
-
-    def _timers_of(self, member_id: str) -> tuple[Timer, Timer]:
-        """The timers of its session and of its revocations."""
-        expel = partial(self._expel, member_id)
-        return self._timers.timer(expel), self._timers.timer(expel)
-
-    def _enter(self, member: ConsumerMember) -> None:
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self._instances[member.instance_id] = member.member_id
 
     def _replace(self, old: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
         """The new process of a static member takes over the old one's partitions."""
@@ -364,24 +212,8 @@ class ConsumerGroup:
         member.found = old.found
         member.assigned = old.assigned
         old.release_all(self._owners)
-        self._owners.update(dict.fromkeys(held & old.assigned, member.member_id))
+        member.claim(held & old.assigned, self._owners)
         self.target[member.member_id] = self.target.pop(old.member_id, frozenset())
-        return member
-
-    def _member_of(self, beat: ConsumerHeartbeat) -> ConsumerMember:
-        if beat.instance_id is not None:
-            holder = self._instances.get(beat.instance_id)
-            if holder is None:
-                raise UnknownMember(self.name, beat.member_id)
-            if holder != beat.member_id:
-                raise FencedInstance(self.name, beat.instance_id)
-        member = self.members.get(beat.member_id)
-        if member is None:
-            raise UnknownMember(self.name, beat.member_id)
-        if beat.epoch != member.epoch and not _missed_last_response(member, beat):
-            raise FencedMemberEpoch(
-                f"member {beat.member_id!r} is at epoch {member.epoch}, not {beat.epoch}: join again"
-            )
         return member
 
     def _leave(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
@@ -405,27 +237,7 @@ class ConsumerGroup:
             self._remove(member)
         return ConsumerHeartbeatResult(beat.member_id, beat.epoch, self._settings().heartbeat_ms, None)
 
-    def _expel(self, member_id: str) -> None:
-        """Remove a member whose session expired or that did not revoke partitions in time."""
-        self._remove(self.members[member_id])
-        self._expelled()
-
-    def _remove(self, member: ConsumerMember) -> None:
-        self._touch(member.member_id)
-        member.session.cancel()
-        member.revocation.cancel()
-        member.release_all(self._owners)
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self._instances[member.instance_id]
-        self.target.pop(member.member_id, None)
-        self._raise_epoch()
-
     # Subscription and target
-
-    def _raise_epoch(self) -> None:
-        self.epoch = self.target_epoch + 1  # several changes before the next target count as one
-        self._topics_seen = None  # the subscription changed: check the topics again
 
     def _assign(self) -> None:
         """Compute a new target if the members, their subscriptions or the topics have changed."""
@@ -445,12 +257,6 @@ class ConsumerGroup:
             for member in self.members.values()
         }
         self._set_target(ASSIGNORS[self.assignor](readers, self._sizes, self.target))
-
-    def _set_target(self, target: Mapping[str, Partitions]) -> None:
-        for member_id, given in target.items():
-            if given != self.target.get(member_id):
-                self._touch(member_id)
-        self.target, self.target_epoch = dict(target), self.epoch
 
     def _look_at_topics(self) -> dict[bytes, int]:
         """The number of partitions of each subscribed topic."""
@@ -494,7 +300,19 @@ class ConsumerGroup:
         }
         return frozenset(full_names[name] for name in matching(pattern, full_names))
 
+    # Members
 
-def _missed_last_response(member: ConsumerMember, beat: ConsumerHeartbeat) -> bool:
-    """Whether the response with the new epoch was lost: the member sends its last epoch and owns nothing more."""
-    return beat.epoch == member.previous_epoch and beat.owned is not None and beat.owned <= member.assigned
+    def _new_member(self, beat: MemberHeartbeat) -> ConsumerMember:
+        return ConsumerMember(
+            beat.member_id,
+            beat.instance_id,
+            beat.client_id,
+            beat.client_host,
+            *self._timers_of(beat.member_id),
+        )
+
+    def _restored(self, state: ConsumerMemberState) -> ConsumerMember:
+        return restored_consumer(state, *self._timers_of(state.member_id))
+
+    def _stored(self, member: ConsumerMember, target: Partitions) -> ConsumerMemberState:
+        return stored_consumer(member, target)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from mainstem import limits
 from mainstem.broker.groups.consumer import ConsumerGroup
+from mainstem.broker.groups.streams_group import StreamsGroup
 from mainstem.errors import GroupOvertaken, MainstemError
 from mainstem.ledger.consumer_groups import (
     ChangeConsumerGroup,
@@ -35,7 +36,7 @@ class GroupPersistence:
     def __init__(
         self,
         log: Log,
-        group: ConsumerGroup,
+        group: ConsumerGroup | StreamsGroup,
         revision: int,
         lost: Callable[[GroupPersistence], None],
         downgraded: Callable[[GroupPersistence], None],
@@ -86,7 +87,7 @@ class GroupPersistence:
         command = ChangeConsumerGroup(self.group.name, self.revision, *change)
         size = sum(len(encoded_member(member)) for member in change.members)
         kept = ConsumerGroupKept(0)
-        if size <= limits.CONSUMER_GROUP_BYTES_MAX and (change.members or not whole):
+        if size <= limits.CONSUMER_GROUP_BYTES_MAX and (change.members or change.topology or not whole):
             kept = await self._log.propose(command)
         elif not whole:
             kept = await self._log.propose(ForgetConsumerGroup(self.group.name, self.revision))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from mainstem.broker.groups.assigned_group import AssignedGroup
 from mainstem.broker.groups.classic import ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.group_persistence import GroupPersistence
 from mainstem.broker.groups.migration import downgraded, upgraded
 from mainstem.broker.groups.options import GroupOptions
+from mainstem.broker.groups.streams_group import StreamsGroup
 from mainstem.broker.groups.timers import Timers
 from mainstem.broker.share.group import ShareGroup
 from mainstem.errors import GroupFull, MainstemError, NotCoordinator
@@ -17,7 +19,7 @@ from mainstem.ledger.consumer_groups import StoredGroup
 from mainstem.ledger.topics import Topics
 from mainstem.log.log import Log
 
-Group = ClassicGroup | ConsumerGroup | ShareGroup
+Group = ClassicGroup | ConsumerGroup | StreamsGroup | ShareGroup
 
 
 class GroupRegistry:
@@ -57,9 +59,10 @@ class GroupRegistry:
         if keeper is not None and keeper.revision != revision:
             self.drop(name)  # another broker changed the group
         group = self._groups.get(name)
-        if revision and (group is None or group.empty) and self._open and self._coordinates(name):
-            return self.new_consumers(name).group
-        return group
+        unloaded = group is None or (group.empty and name not in self._keepers)
+        if revision and unloaded and self._open and self._coordinates(name):
+            self._load(name)
+        return self._groups.get(name)
 
     def keeper(self, name: str) -> GroupPersistence:
         """The persistence of a group with broker-side assignment, which `get` has returned before."""
@@ -67,16 +70,34 @@ class GroupRegistry:
 
     def new_consumers(self, name: str) -> GroupPersistence:
         """A group with broker-side assignment: from the ledger, or one without members. Raises GroupFull."""
-        return self._load(name, self._log.ledger.consumer_groups.get(name))
+        return self._load(name)
+
+    def new_streams(self, name: str) -> GroupPersistence:
+        """A streams group: from the ledger, or one without members. Raises GroupFull."""
+        return self._load(name, StreamsGroup)
 
     def upgrade(self, group: ClassicGroup) -> GroupPersistence:
         """The broker assigns the partitions of a classic group from now on. Raises WrongGroupKind."""
         members = upgraded(group, self._topics())
         group.hand_over()
-        return self._load(group.name, members)
+        return self._adopt(group.name, members)
 
-    def _load(self, name: str, before: StoredGroup | None) -> GroupPersistence:
-        group = ConsumerGroup(
+    def _load(
+        self, name: str, kind: type[ConsumerGroup] | type[StreamsGroup] = ConsumerGroup
+    ) -> GroupPersistence:
+        """`kind`: that of a group that the ledger does not hold."""
+        before = self._log.ledger.consumer_groups.get(name)
+        if before is not None:
+            kind = ConsumerGroup if before.topology is None else StreamsGroup
+        return self._adopt(name, before, kind)
+
+    def _adopt(
+        self,
+        name: str,
+        before: StoredGroup | None,
+        kind: type[ConsumerGroup] | type[StreamsGroup] = ConsumerGroup,
+    ) -> GroupPersistence:
+        group = kind(
             name,
             self._timers,
             self._options,
@@ -129,7 +150,7 @@ class GroupRegistry:
         members are in memory is out of date: a new generation would wait for members that are no more until their
         sessions expire."""
         self._epoch = self._log.epoch
-        for name in [one.name for one in self._groups.values() if not isinstance(one, ConsumerGroup)]:
+        for name in [one.name for one in self._groups.values() if not isinstance(one, AssignedGroup)]:
             self.drop(name)
 
     async def close(self, error: MainstemError) -> None:
@@ -150,7 +171,7 @@ class GroupRegistry:
     def _downgrade(self, keeper: GroupPersistence) -> None:
         """The last member of the next generation left: the other members assign the partitions again."""
         name = keeper.group.name
-        if self._keepers.get(name) is keeper:
+        if self._keepers.get(name) is keeper and isinstance(keeper.group, ConsumerGroup):
             members = downgraded(keeper.group, self._topics())
             self._new_classic(name).adopt(members)
 
@@ -162,5 +183,5 @@ def _end(group: Group, error: MainstemError) -> None:
     """Close the group."""
     if isinstance(group, ClassicGroup):
         group.close(error)
-    elif isinstance(group, ConsumerGroup):
+    elif isinstance(group, AssignedGroup):
         group.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem import limits
+from mainstem.broker.groups.assigned_group import AssignedGroup
 from mainstem.broker.groups.classic import EMPTY, STABLE, ClassicGroup
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.consumer_member import (
@@ -26,6 +28,12 @@ from mainstem.broker.groups.migration import assignment_for, heartbeat_of
 from mainstem.broker.groups.offsets import OWN_PREFIX, CommittedOffsets, OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.registry import Group, GroupRegistry
+from mainstem.broker.groups.streams_group import StreamsGroup
+from mainstem.broker.groups.streams_member import (
+    StreamsHeartbeat,
+    StreamsHeartbeatResult,
+    check_streams_heartbeat,
+)
 from mainstem.broker.groups.subscription import matching
 from mainstem.broker.groups.timers import Timers
 from mainstem.broker.namespaces import split, split_id
@@ -58,6 +66,7 @@ from mainstem.ledger.cursors import Cursor
 from mainstem.ledger.group_generations import BumpGeneration
 from mainstem.ledger.shares import DeleteShare
 from mainstem.ledger.topics import Topics
+from mainstem.ledger.topology import InternalTopic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random, SystemRandom
 
@@ -163,6 +172,7 @@ class Groups:
         rebalance_ms = join.rebalance_ms if join.rebalance_ms >= 0 else join.session_ms
         rebalance_ms = min(rebalance_ms, limits.GROUP_REBALANCE_MS_MAX)
         join = replace(join, rebalance_ms=rebalance_ms)
+        await self._end_streams(join.group)
         while True:
             found = self._known.get(join.group)
             try:
@@ -268,6 +278,8 @@ class Groups:
         """Join, stay in or leave a group whose partitions the broker assigns. The result is durable."""
         self._check_open(beat.group)
         check_consumer_heartbeat(beat)
+        if beat.epoch == 0:
+            await self._end_streams(beat.group)
         if beat.epoch == 0 and not beat.member_id:
             beat = replace(beat, member_id=self._new_id("member"))
         return await self._decide_and_save(
@@ -275,9 +287,10 @@ class Groups:
         )
 
     async def _decide_and_save(
-        self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[ConsumerGroup], T]
+        self, name: str, find: Callable[[], Awaitable[GroupPersistence]], decide: Callable[[Any], T]
     ) -> T:
-        """Run `decide` on a group with broker-side assignment, and commit the decision."""
+        """Run `decide` on a group with broker-side assignment, of the kind that `find` returns, and commit the
+        decision."""
         for _ in range(_LOOKS_MAX):
             keeper = await find()
             try:
@@ -322,10 +335,64 @@ class Groups:
             raise GroupFull(f"group {group.name!r} has {self._options.members_max} members, the maximum")
         return self._known.upgrade(group)
 
-    def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+    async def streams_heartbeat(
+        self, beat: StreamsHeartbeat, create: Callable[[Sequence[InternalTopic]], Awaitable[None]]
+    ) -> StreamsHeartbeatResult:
+        """Join, stay in or leave a streams group. `create` makes the internal topics that it lacks, as far as the
+        member may. The result is durable."""
+        self._check_open(beat.group)
+        check_streams_heartbeat(beat)
+
+        def decide(group: StreamsGroup) -> StreamsHeartbeatResult:
+            return group.heartbeat(beat)
+
+        if beat.epoch >= 0:
+            group = (await self._streams(beat)).group
+            missing = group.missing_topics(beat.topology) if isinstance(group, StreamsGroup) else ()
+            if missing:
+                await create(missing)
+                self._check_open(beat.group)
+        return await self._decide_and_save(beat.group, partial(self._streams, beat), decide)
+
+    async def _streams(self, beat: StreamsHeartbeat) -> GroupPersistence:
+        """The group of a member, as it is in the ledger. Raises UnknownMember, WrongGroupKind."""
+        group = self._known.get(beat.group)
+        if beat.epoch != 0 and (group is None or group.empty):
+            await self._log.barrier()  # another broker may have admitted it just now
+            self._check_open(beat.group)
+            group = self._known.get(beat.group)
+            if group is None or group.empty:
+                raise UnknownMember(beat.group, beat.member_id)
+        if isinstance(group, ClassicGroup) and group.expects_members:
+            raise GroupLoading(beat.group)
+        if group is None or (group.empty and not isinstance(group, StreamsGroup)):
+            return self._known.new_streams(beat.group)
+        if not isinstance(group, StreamsGroup):
+            raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
+        return self._known.keeper(beat.group)
+
+    async def _end_streams(self, name: str) -> None:
+        """A member of another protocol joins: a streams group without members ends. It keeps its offsets."""
+        group = self._known.get(name)
+        if isinstance(group, StreamsGroup) and group.empty:
+            await self._forget(name)
+            self._check_open(name)
+
+    async def _forget(self, name: str) -> None:
+        """Remove a group without members. Raises GroupOvertaken if one has joined meanwhile."""
+        revision = self._log.ledger.consumer_groups.revision(name)
+        if revision:
+            await self._log.propose(ForgetConsumerGroup(name, revision))
+        group = self._known.get(name)
+        if group is not None and group.empty:
+            self._known.drop(name)
+
+    async def share_heartbeat(self, beat: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """Join, stay in or leave a share group."""
         self._check_open(beat.group)
         check_share_heartbeat(beat)
+        if beat.epoch == 0:
+            await self._end_streams(beat.group)
         group = self._known.get(beat.group)
         if group is None or (group.empty and not isinstance(group, ShareGroup)):
             if beat.epoch != 0:
@@ -378,7 +445,7 @@ class Groups:
     ) -> list[MainstemError | None]:
         """Commit offsets of a group. Returns one error or None per offset."""
         await self.check_commit(group, member_id, generation, instance_id)
-        if isinstance(self._known.get(group), ConsumerGroup):
+        if isinstance(self._known.get(group), AssignedGroup):
             try:
                 return await self.offsets.commit(group, offsets, member=member_id, epoch=generation)
             except StaleMemberEpoch:
@@ -392,7 +459,7 @@ class Groups:
         """Raise unless the caller may read the group's offsets: a member at its epoch, or a non-member."""
         self.check_coordinator(group)
         found = self._known.get(group)
-        if epoch >= 0 and member_id and isinstance(found, ConsumerGroup):
+        if epoch >= 0 and member_id and isinstance(found, AssignedGroup):
             found.check_epoch(member_id, epoch)
         elif epoch >= 0 and member_id and found is None:
             raise UnknownMember(group, member_id)
@@ -445,7 +512,8 @@ class Groups:
             if not group.empty:
                 self._occupied_ms[group.name] = now
             elif not self.offsets.exists(group.name):
-                self._known.drop(group.name)
+                with suppress(GroupOvertaken):
+                    await self._forget(group.name)
         self._occupied_ms = {
             name: at for name, at in self._occupied_ms.items() if at > before_ms and self.offsets.exists(name)
         }
@@ -506,7 +574,9 @@ class Groups:
                 listed[name] = ListedGroup(name, ShareGroup.protocol_type, state, ShareGroup.kind)
         for name in self._log.ledger.consumer_groups.names():
             if self._known.get(name) is None and everywhere:
-                listed[name] = ListedGroup(name, ConsumerGroup.protocol_type, _UNKNOWN, ConsumerGroup.kind)
+                stored = self._log.ledger.consumer_groups.get(name)
+                kind = ConsumerGroup if stored is None or stored.topology is None else StreamsGroup
+                listed[name] = ListedGroup(name, kind.protocol_type, _UNKNOWN, kind.kind)
         for group in self._known:
             listed[group.name] = ListedGroup(group.name, group.protocol_type or "", group.state, group.kind)
         return [listed[name] for name in sorted(listed)]
@@ -526,9 +596,7 @@ class Groups:
             await self.offsets.delete(group)
         if self._log.ledger.shares.has(group):
             await self._log.propose(DeleteShare(group))
-        revision = self._log.ledger.consumer_groups.revision(group)
-        if revision:  # its members cannot rejoin
-            await self._log.propose(ForgetConsumerGroup(group, revision))
+        await self._forget(group)  # its members cannot rejoin
 
     # Finding groups
 
@@ -614,7 +682,7 @@ class Groups:
         group = self._known.get(name)
         if group is None or group.empty:
             return
-        if isinstance(group, ConsumerGroup | ShareGroup):
+        if isinstance(group, AssignedGroup | ShareGroup):
             if group.reads(topic):
                 raise GroupSubscribed(name, topic)
             return

@@ -1,5 +1,5 @@
 """Settings of groups, by their Kafka names: `consumer.*` for groups with broker-side assignment, `share.*` for share
-groups."""
+groups, `streams.*` for streams groups."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SHARE_LOCK_MS = 30_000  # default acquisition lock
 SHARE_LOCK_MS_MIN = 1_000
 SHARE_LOCK_MS_MAX = 3_600_000
 SHARE_DELIVERIES_MAX = 100
+STANDBYS_MAX = 10
 
 EARLIEST, LATEST = "earliest", "latest"
 BY_DURATION = "by_duration:"
@@ -78,6 +79,8 @@ SHARE_LOCK, SHARE_DELIVERIES = "share.record.lock.duration.ms", "share.delivery.
 SHARE_IN_FLIGHT = "share.partition.max.record.locks"
 SHARE_SESSION, SHARE_HEARTBEAT = "share.session.timeout.ms", "share.heartbeat.interval.ms"
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+_STREAMS_SESSION, _STREAMS_HEARTBEAT = "streams.session.timeout.ms", "streams.heartbeat.interval.ms"
+_STANDBYS = "streams.num.standby.replicas"
 
 
 def _session(name: str) -> GroupSetting:
@@ -143,6 +146,15 @@ GROUP_SETTINGS = {
         _heartbeat(SHARE_HEARTBEAT),
         _session(_SESSION),
         _heartbeat(_HEARTBEAT),
+        _session(_STREAMS_SESSION),
+        _heartbeat(_STREAMS_HEARTBEAT),
+        GroupSetting(
+            _STANDBYS,
+            "int",
+            "0",
+            "copies of the state of each stateful task, kept up to date by members of other processes",
+            _between(0, STANDBYS_MAX),
+        ),
     )
 }
 
@@ -177,4 +189,22 @@ class ConsumerSettings:
         return cls(
             int(values.get(_SESSION, options.consumer_session_ms)),
             int(values.get(_HEARTBEAT, options.consumer_heartbeat_ms)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSettings:
+    """Settings of one streams group."""
+
+    session_ms: int
+    heartbeat_ms: int
+    standbys: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, str], options: GroupOptions) -> StreamsSettings:
+        """`values`: the settings that differ from the default."""
+        return cls(
+            int(values.get(_STREAMS_SESSION, options.consumer_session_ms)),
+            int(values.get(_STREAMS_HEARTBEAT, options.consumer_heartbeat_ms)),
+            int(values.get(_STANDBYS, 0)),
         )

@@ -27,7 +27,11 @@ from mainstem.broker.groups.consumer_protocol import read_assignment
 from mainstem.broker.groups.lags import lags
 from mainstem.broker.groups.member import ClassicMember
 from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.registry import Group
 from mainstem.broker.groups.service import SUBSCRIPTION, Groups, ListedGroup, subscription_group
+from mainstem.broker.groups.streams_group import StreamsGroup
+from mainstem.broker.groups.streams_member import StreamsMember
+from mainstem.broker.groups.task_assignor import ACTIVE
 from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.group import ShareMember
 from mainstem.broker.subscriptions.service import SubscriptionSummary
@@ -38,7 +42,7 @@ from mainstem.doors.http.transport.requests import HttpRequest, forbidden
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotEmpty, GroupNotFound, PartitionNotFound, Unavailable
 
-Member = ClassicMember | ConsumerMember | ShareMember
+Member = ClassicMember | ConsumerMember | StreamsMember | ShareMember
 
 _reset_body = msgspec.json.Decoder(ResetBody)
 
@@ -97,7 +101,7 @@ async def get_group(request: HttpRequest) -> Response:
             state=listed.state,
             kind=listed.kind,
             protocol_type=listed.protocol_type,
-            members=[_member(request, member) for member in members] + _consumers(subscribed),
+            members=[_member(request, found, member) for member in members] + _consumers(subscribed),
             offsets=offsets,
             lag=sum(row.lag for row in offsets),
             performance=request.performance(),
@@ -231,8 +235,10 @@ def require_group(request: HttpRequest, operation: Operation, group: str) -> Non
         raise forbidden(operation, ResourceType.GROUP, group)
 
 
-def _member(request: HttpRequest, member: Member) -> MemberDescription:
-    if isinstance(member, ClassicMember):
+def _member(request: HttpRequest, group: Group | None, member: Member) -> MemberDescription:
+    if isinstance(group, StreamsGroup):
+        partitions = group.partitions_of(member.assigned, ACTIVE) if isinstance(member, StreamsMember) else {}
+    elif isinstance(member, ClassicMember):
         given = read_assignment(member.assignment) or {}
         partitions = {topic: sorted(numbers) for topic, numbers in given.items()}
     else:

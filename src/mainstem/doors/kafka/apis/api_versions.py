@@ -12,12 +12,14 @@ It also lists features, as tagged fields of the response:
 | 2   | finalized_features       | name, highest level i2, lowest i2  | 3+                   |
 
 `transaction.version` 2 lets clients write to partitions that they did not add to a transaction before, and gives them
-a new epoch after each transaction.
+a new epoch after each transaction. The others tell that the broker assigns the partitions of groups, and has share
+groups and streams groups.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import cache
 
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
@@ -37,8 +39,7 @@ _ERROR = struct.Struct(">h")
 _THROTTLE = struct.Struct(">i")
 _LEVELS = struct.Struct(">hh")
 
-_TRANSACTION_VERSION = "transaction.version"
-_TRANSACTION_LEVEL = 2
+_FEATURE_LEVELS = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 _FEATURES_EPOCH = 0  # they do not change while the broker runs
 _FIRST_LEVEL_ZERO_FROM = 4  # clients of version 3 fail on a feature whose lowest level is 0
 
@@ -73,19 +74,22 @@ def _features(version: int) -> bytes:
     """The tagged fields at the end of a response."""
     fields = {
         1: INT64.pack(_FEATURES_EPOCH),
-        2: _feature(_TRANSACTION_VERSION, _TRANSACTION_LEVEL, _TRANSACTION_LEVEL),
+        2: _feature_list({name: (level, level) for name, level in _FEATURE_LEVELS.items()}),
     }
     if version >= _FIRST_LEVEL_ZERO_FROM:
-        fields = {0: _feature(_TRANSACTION_VERSION, 0, _TRANSACTION_LEVEL), **fields}
+        fields = {0: _feature_list({name: (0, level) for name, level in _FEATURE_LEVELS.items()}), **fields}
     out = [write_uvarint(len(fields))]
     for tag, field in fields.items():
         out += (write_uvarint(tag), write_uvarint(len(field)), field)
     return b"".join(out)
 
 
-def _feature(name: str, one: int, other: int) -> bytes:
-    """An array with only this feature."""
-    return write_count(1, True) + write_string(name, True) + _LEVELS.pack(one, other) + NO_TAGS
+def _feature_list(features: Mapping[str, tuple[int, int]]) -> bytes:
+    """An array of features, each with two levels."""
+    out = [write_count(len(features), True)]
+    for name, levels in features.items():
+        out += (write_string(name, True), _LEVELS.pack(*levels), NO_TAGS)
+    return b"".join(out)
 
 
 API = FastApi(_KEY, 0, 4, _FLEXIBLE_FROM, handle, plain_answer_header=True, metered=False)

@@ -35,7 +35,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
         client_host=f"/{call.host}",
     )
     try:
-        answer = call.context.groups.share_heartbeat(beat)
+        answer = await call.context.groups.share_heartbeat(beat)
     except MainstemError as error:
         return ShareGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,

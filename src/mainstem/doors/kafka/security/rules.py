@@ -77,6 +77,17 @@ def _subscribed(call: Call, request: Any) -> bool:
     return all(call.may(Operation.DESCRIBE, _TOPIC, name) for name in request.subscribed_topic_names or ())
 
 
+def _in_topology(call: Call, request: Any) -> bool:
+    """A member of a streams group needs to see every topic of its topology."""
+    if request.topology is None:
+        return True
+    names: set[str] = set()
+    for one in request.topology.subtopologies:
+        names.update(one.source_topics, one.repartition_sink_topics)
+        names.update(topic.name for topic in (*one.repartition_source_topics, *one.state_changelog_topics))
+    return all(call.may(Operation.DESCRIBE, _TOPIC, name) for name in names)
+
+
 def _kind_of_config(_: Any, resource: Any) -> ResourceType:
     return {Resource.TOPIC: _TOPIC, Resource.GROUP: _GROUP}.get(resource.resource_type, _CLUSTER)
 
@@ -178,6 +189,10 @@ RULES: dict[int, tuple[Rule, ...]] = {
     77: (
         EachItemRule(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),
     ),  # ShareGroupDescribe
+    88: (_OF_GROUP, SpecialRule(_in_topology, _TOPIC)),  # StreamsGroupHeartbeat, which checks CREATE itself
+    89: (
+        EachItemRule(_GROUP, _DESCRIBE, "group_ids", "groups", answer_name="group_id"),
+    ),  # StreamsGroupDescribe
     90: (  # DescribeShareGroupOffsets, which checks the topics itself
         EachItemRule(_GROUP, _DESCRIBE, "groups", "groups", "group_id", "group_id"),
     ),

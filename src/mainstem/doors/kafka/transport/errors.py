@@ -47,6 +47,7 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.StaleMemberEpoch: ErrorCode.stale_member_epoch,
     errors.UnsupportedAssignor: ErrorCode.unsupported_assignor,
     errors.InvalidRegex: ErrorCode.invalid_regular_expression,
+    errors.InvalidTopology: ErrorCode.streams_invalid_topology,
     errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
     errors.ShareNotFound: ErrorCode.group_id_not_found,
     errors.RecordNotHeld: ErrorCode.invalid_record_state,

@@ -1,7 +1,7 @@
 """Which consumer group a Fetch is for. Kafka's Fetch does not name it, so the door learns it from other requests.
 
-A client names its group in FindCoordinator, JoinGroup, SyncGroup, Heartbeat, ConsumerGroupHeartbeat, OffsetCommit and
-OffsetFetch. The door takes a Fetch to be for
+A client names its group in FindCoordinator, JoinGroup, SyncGroup, Heartbeat, ConsumerGroupHeartbeat,
+StreamsGroupHeartbeat, OffsetCommit and OffsetFetch. The door takes a Fetch to be for
 
 1. the group that was last named on the same connection: librdkafka asks for its coordinator on the connection that it
    fetches on;
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.connection import KafkaConnection
 
 _OFFSET_FETCH, _FIND_COORDINATOR, _LEAVE_GROUP = 9, 10, 13
-NAMES_GROUP = frozenset({8, _OFFSET_FETCH, _FIND_COORDINATOR, 11, 12, _LEAVE_GROUP, 14, 68})
+NAMES_GROUP = frozenset({8, _OFFSET_FETCH, _FIND_COORDINATOR, 11, 12, _LEAVE_GROUP, 14, 68, 88})
 _OF_GROUPS = 0  # FindCoordinator's key type
 
 _Client = tuple[str, str, str | None]  # principal, host, client id

@@ -66,6 +66,8 @@ MODULES = (
     "share_group_describe",  # 77
     "share_fetch",  # 78
     "share_acknowledge",  # 79
+    "streams_group_heartbeat",  # 88
+    "streams_group_describe",  # 89
     "describe_share_group_offsets",  # 90
     "alter_share_group_offsets",  # 91
     "delete_share_group_offsets",  # 92
