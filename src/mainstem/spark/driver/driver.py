@@ -32,9 +32,8 @@ PublishTables = Callable[[BrokerClient], "TablesRound"]
 
 _PAUSE_S = 0.25
 _PAUSE_MAX_S = 5.0
-_REST = (
-    4  # the driver rests this many times as long as a round took, so that it takes a fifth of a core at most
-)
+_REST = 4  # the driver and new records wait this many times as long as a round took
+_WAIT_GROWTH = 10
 _ERROR_PAUSE_MAX_S = 10.0
 _STATUS_EVERY_S = 30.0
 _STATUS_EVERY_PUBLISHED_S = 2.0  # while there is progress
@@ -48,12 +47,7 @@ class DriverOptions:
     tasks_max: int = limits.LAKE_TASKS_PER_PLAN_MAX  # in one round; the broker also limits their bytes
     lease_ms: int = 60_000
     wait_for_bytes: int = 32 * limits.MIB  # a stream with fewer new bytes is materialised …
-    wait_for_ms: int = (
-        1_000  # … only after this time, and after up to WAIT_GROWTH times that if rounds take long
-    )
-
-
-WAIT_GROWTH = 10
+    wait_for_ms: int = 1_000  # … only after this time; if rounds take long, up to _WAIT_GROWTH times that
 
 
 class DriverRound(NamedTuple):
@@ -128,7 +122,7 @@ class Driver:
         """One round: plan, work, publish, tables, garbage. Raises MainstemError, SparkLost."""
         options = self._options
         wait_for_ms = min(
-            max(int(1000 * self._rest_s), options.wait_for_ms), WAIT_GROWTH * options.wait_for_ms
+            max(int(1000 * self._rest_s), options.wait_for_ms), _WAIT_GROWTH * options.wait_for_ms
         )
         planned = self._plan(wait_for_bytes=options.wait_for_bytes, wait_for_ms=wait_for_ms)
         streams = {task.stream for task in planned if not self.driver_status.in_backoff(task.stream)}

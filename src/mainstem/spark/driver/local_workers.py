@@ -1,5 +1,5 @@
-"""Worker processes of the driver's own. They run small passes, which a Spark job takes longer to start than to run, and
-publish tables if there are many.
+"""Worker processes of the driver. They run small passes, which take less time than the start of a Spark job, and publish
+tables if there are many.
 
 A worker may be killed by the records of a task. Spark then runs the tasks and finds out which one it is.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -105,6 +106,7 @@ def _prepare() -> None:
     """Import what tasks need, and exit with the driver, however it ends."""
     import mainstem.tables.parts.materialise  # noqa: F401
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which waits for its workers
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel
