@@ -1,5 +1,5 @@
-"""Worker processes of the driver. They run small passes, which take less time than the start of a Spark job, and publish
-tables if there are many.
+"""Worker processes of the driver. They run small passes, which take less time than the start of a Spark job, and they
+publish tables if there are many.
 
 A worker may be killed by the records of a task. Spark then runs the tasks and finds out which one it is.
 """
