@@ -834,8 +834,17 @@ export interface Publication {
   undecodable?: [number, number][];
 }
 
+export interface PublicationsBody {
+  publications: Publication[];
+}
+
 export interface PublishResult {
-  frontier: number;
+  frontier?: number;
+  error?: ErrorBody;
+}
+
+export interface PublishResults {
+  results: PublishResult[];
 }
 
 export interface QueueStats {
@@ -1299,8 +1308,17 @@ export interface TableCommitRequest {
   updates?: Record<string, unknown>[];
 }
 
+export interface TableCommitResults {
+  results: TableCommitted[];
+}
+
+export interface TableCommitsBody {
+  commits: TableCommitRequest[];
+}
+
 export interface TableCommitted {
-  location: string;
+  location?: string;
+  error?: ErrorBody;
 }
 
 export interface TablePartition {

@@ -96,6 +96,7 @@ TABLE_COLUMN_DEPTH_MAX = 16  # keys in a column's path
 TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one block
 TYPED_REASON_CHARS_MAX = 512  # why a value does not fit its columns
 TABLE_DECLARATION_CHARS_MAX = 256 * KIB  # of one topic's columns, as JSON
+TABLES_PER_CALL = 32  # whose commits a publisher sends together
 TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published together
 TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: a commit costs more with each
 TABLE_SNAPSHOT_AGE_MS = 5 * 24 * 3600 * 1000  # older snapshots expire too, except the current one
@@ -133,7 +134,17 @@ HOT_RETAIN_BYTES = 8 * GIB  # sealed objects that stay on disk although an objec
 TIER_BYTES_PER_S = 64 * MIB  # upload rate, which leaves bandwidth for readers and writers
 LAKE_TASK_BYTES = 256 * MIB  # bytes of the log, or of data files, that one task reads
 LAKE_RANGES_PER_LEASE_MAX = 4  # consecutive ranges of one stream, for as many workers
-LAKE_TASKS_PER_PLAN_MAX = 256
+LAKE_TASKS_PER_PLAN_MAX = 1_024
+LAKE_PLAN_BYTES = 2 * GIB  # that the tasks of one plan read, with LAKE_SLICE_BYTES for each slice of the log
+LAKE_BIN_BYTES = 32 * MIB  # that one Spark task reads, unless one range has more
+LAKE_RANGE_BYTES = 512 * KIB  # a small range takes as long as this many bytes of a large one
+LAKE_LOCAL_BYTES = 32 * MIB  # a pass that reads less needs no Spark job
+LAKE_LOCAL_WORKERS = 2  # processes of a driver that run such passes …
+LAKE_LOCAL_BIN_BYTES = 4 * MIB  # … and what each takes at a time
+LAKE_PUBLISHED_PER_CALL = 256  # publications and files that a driver sends together
+LAKE_SLICE_BYTES = (
+    1 * KIB
+)  # reading and decoding a small slice takes as long as this many bytes of a large one
 LAKE_MERGE_PARTS_MIN = 8  # this many small neighbours are merged into one
 LAKE_SMALL_PART_BYTES = 32 * MIB
 LAKE_COMPACT_DIRTY_RATIO = 0.5  # share of a stream's part bytes that were never compacted

@@ -355,6 +355,23 @@ def test_batch_reads_return_where_to_continue(server: ServerProcess) -> None:
         assert (sources.base, sources.end, len(sources.parts), sources.wal) == (10, 20, 1, ())
 
 
+def _publications(*bodies: object) -> dict[str, Any]:
+    return {"publications": list(bodies)}
+
+
+def test_each_publication_is_refused_by_itself(shared: ServerProcess) -> None:
+    wrong = [
+        {"stream": 0, "token": 1, "sources": [], "parts": []},
+        {"stream": 10**12, "token": 1, "sources": [], "parts": [[0, 1, 1, [], 0]]},
+        {"stream": 10**30, "token": 1, "sources": [], "parts": [[0, 10**30, 1, [], 0]]},
+    ]
+    with http(shared) as client:
+        answer = client.post("/v0/lake/publish", json=_publications(*wrong))
+    assert answer.status_code == 200, answer.text
+    codes = [result["error"]["code"] for result in answer.json()["results"]]
+    assert codes == ["not_found", "not_found", "invalid_request"]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
@@ -362,13 +379,11 @@ def test_batch_reads_return_where_to_continue(server: ServerProcess) -> None:
         ("plan", {"holder": "x", "lease_ms": 1}, 400),
         ("plan", {"holder": "x", "tasks_max": 0}, 400),
         ("plan", {"holder": "x", "kinds": ["magic"]}, 400),
-        ("publish", {"stream": 0, "token": 1, "sources": [], "parts": []}, 404),
-        ("publish", {"stream": 10**12, "token": 1, "sources": [], "parts": [[0, 1, 1, [], 0]]}, 404),
-        ("publish", {"stream": 0, "token": 1, "sources": [], "parts": [["x"]]}, 400),
+        ("publish", {"stream": 0, "token": 1, "sources": [], "parts": []}, 400),
+        ("publish", _publications({"stream": 0, "token": 1, "sources": [], "parts": [["x"]]}), 400),
         ("extend", {"stream": 0, "token": 1, "lease_ms": 10_000}, 409),
         ("extend", {"stream": -5, "token": 10**30, "lease_ms": 10_000}, 400),
         ("extend", {"stream": 10**30, "token": 1, "lease_ms": 10**30}, 400),
-        ("publish", {"stream": 10**30, "token": 1, "sources": [], "parts": [[0, 10**30, 1, [], 0]]}, 400),
         ("release", {"stream": 0, "token": 1}, 200),
         ("sources", {"topic": "none", "from": 0, "to": 1}, 404),
         ("sources", {"topic": "none", "from": -1, "to": 1}, 400),

@@ -679,7 +679,7 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.DELETE_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF),
     R.GET_TABLE_WORK: on_cluster(ALTER),
     R.SETTLE_TABLES: on_cluster(ALTER),
-    R.COMMIT_TABLE: on_cluster(ALTER, _WRONG),
+    R.COMMIT_TABLES: on_cluster(ALTER, _WRONG),
     R.POST_OAUTH_TOKEN: free(),
     R.SIGN_S3_REQUEST: some(READ, TABLE, {"uri": "http://127.0.0.1/", "method": "GET"}),
     R.GET_CATALOG_CONFIG: some(READ, TABLE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pyiceberg.table import StaticTable
@@ -40,8 +40,8 @@ class Inside:
     async def _tables(self) -> TableWorkPage:
         return self.broker.topic_tables.works()
 
-    def commit_table(self, commit: TableCommitRequest) -> str:
-        return self._call(self.broker.topic_tables.commit(commit))
+    def commit_tables(self, commits: Sequence[TableCommitRequest]) -> list[Any]:
+        return self._call(self.broker.topic_tables.commit_all(commits))
 
     async def work(self, *kinds: TaskKind) -> int:
         plan = await self.broker.lake.plan(PlanRequest("tests", kinds=kinds))

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from mainstem import limits
 from mainstem.api.lake import LakeStatus
 from mainstem.cli.lake import lake as lake_command
-from mainstem.errors import TableChanged
 from mainstem.spark.driver.driver import Driver, DriverOptions
 from mainstem.spark.driver.status import DriverStatus
 from mainstem.tables.file_io import StoreIO
@@ -169,12 +168,12 @@ def test_a_commit_that_somebody_else_overtook_is_made_again_and_the_others_do_no
         tables = staticmethod(lake.broker.tables)
         overtaken = 0
 
-        def commit_table(self, commit: Any) -> str:
-            if commit.name == hurt and not self.overtaken:
+        def commit_tables(self, commits: Any) -> list[Any]:
+            names = [commit.name for commit in commits]
+            if hurt in names and not self.overtaken:
                 self.overtaken += 1
                 lake.publish()
-                raise TableChanged("another came first")
-            return lake.broker.commit_table(commit)
+            return lake.broker.commit_tables(commits)
 
     broker: Any = Overtaken()
     done = publish_tables(broker)

@@ -249,7 +249,7 @@ def _show_first_part(lake: Tabling, topic: str) -> None:
     """Publish like a publisher that knows only one part."""
 
     class Brief:
-        commit_table = staticmethod(lake.broker.commit_table)
+        commit_tables = staticmethod(lake.broker.commit_tables)
         settle_tables = staticmethod(lake.broker.settle_tables)
         told = False
 

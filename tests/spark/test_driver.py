@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from mainstem import limits
 from mainstem.client.broker import BrokerClient
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.spark.driver.driver import Driver, DriverOptions
@@ -59,6 +60,14 @@ def _fill(broker: Broker, topic: str, batches: int, partitions: int = 1) -> None
             keys = [b"%d" % (i % 10) for i in range(1000)]
             times = [1_700_000_000_000 + 20_000_000 * (number % 5) + i for i in range(1000)]
             broker.write(topic, *values, partition=partition, keys=list(keys), times=times)
+
+
+def _fill_large(broker: Broker, topic: str) -> int:
+    """More than runs without a Spark job. Returns the number of records."""
+    batches = limits.LAKE_LOCAL_BYTES // 900_000 + 1
+    for _ in range(batches):
+        broker.write(topic, *(os.urandom(30_000) for _ in range(30)))
+    return 30 * batches
 
 
 def _parquet_files(data_dir: Path) -> list[Path]:
@@ -186,9 +195,11 @@ def test_a_driver_whose_java_dies_begins_again_and_ends_politely_in_the_middle_o
             if process.name() == "java"
         ]
         java.kill()
-        _fill(lake, topic, 5)
+        driver.process.send_signal(signal.SIGSTOP)  # it finds all records at once
+        records = _fill_large(lake, topic)
+        driver.process.send_signal(signal.SIGCONT)
         driver.wait_for("spark lost")
-        assert driver.wait_for("published")["records"] == 5000
+        assert driver.wait_for("published")["records"] == records
         assert [event["event"] for event in driver.events].count("ready") == 2
         assert _named_files(lake, topic) == len(_parquet_files(tmp_path / "data"))
         rounds = [event["event"] for event in driver.events].count("tasks")

@@ -1,4 +1,4 @@
-"""The largest tasks start first, and their results are returned in the given order."""
+"""How tasks are distributed: the largest first, small ones together, and results in the given order."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from unittest.mock import MagicMock
 
 import pyarrow as pa
 
+from mainstem import limits
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.spark.driver.jobs import SparkRunner, run_task
+from mainstem.spark.driver.jobs import SparkRunner, bins, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -55,6 +56,23 @@ async def test_the_largest_tasks_begin_first(tmp_path: Path) -> None:
     assert [outcome.error for outcome in outcomes] == [""] * len(tasks)
 
 
+async def test_many_small_topics_are_one_job_with_few_tasks(tmp_path: Path) -> None:
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", lake_topics="all"))
+    for number in range(100):
+        await broker.create_topic(f"t{number}")
+        await broker.append_values(f"t{number}", [b"1", b"2", b"3"])
+    await broker.create_topic("large")
+    for _ in range(36):
+        await broker.append_values("large", [b"." * 900_000])
+    tasks = (await broker.lake.plan(PlanRequest("test", tasks_max=1000))).tasks
+    groups = bins(tasks, limits.LAKE_BIN_BYTES)
+    await broker.close()
+    assert len(tasks) == 101
+    assert tasks[groups[0][0]].topic == "large"
+    assert sorted(number for group in groups for number in group) == list(range(101))
+    assert len(groups) == 3
+
+
 class Deadly(OneByOne):
     """A session whose job fails if one task is in it, as when that task kills its workers."""
 
@@ -68,30 +86,33 @@ class Deadly(OneByOne):
     def mapInArrow(self, worker: Any, schema: str) -> OneByOne:
         self.jobs += 1
         self.rows = []
-        if any(self._poisoned in encoded for _, encoded in worker._tasks):
+        if any(self._poisoned in encoded for group in worker._groups for _, encoded in group):
             raise OSError("Python worker exited unexpectedly (crashed)")
         return super().mapInArrow(worker, schema)
 
 
 async def test_a_task_that_kills_its_workers_fails_alone(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path / "data", lake_topics="all"))
-    for name in ("a", "poisoned", "z"):
+    names = [
+        *(f"a{number:02}" for number in range(15)),
+        "poisoned",
+        *(f"z{number:02}" for number in range(16)),
+    ]
+    for name in names:
         await broker.create_topic(name)
         await broker.append_values(name, [b"."])
-    tasks = (await broker.lake.plan(PlanRequest("test"))).tasks
+    tasks = (await broker.lake.plan(PlanRequest("test", tasks_max=100))).tasks
     session: Any = Deadly(b"poisoned")
     outcomes = SparkRunner(session)(tasks)
     assert [(outcome.task.topic, bool(outcome.error)) for outcome in outcomes] == [
-        ("a", False),
-        ("poisoned", True),
-        ("z", False),
+        (name, name == "poisoned") for name in names
     ]
-    assert "crashed" in outcomes[1].error
-    assert session.jobs == 4
+    assert "crashed" in outcomes[15].error
+    assert session.jobs == 11  # halves of 32 tasks, not one job a task
     runner = SparkRunner(session)
     runner.cancel()
     assert all(outcome.error for outcome in runner(tasks))  # a driver that ends begins nothing again
-    assert session.jobs == 5
+    assert session.jobs == 12
     await broker.close()
 
 

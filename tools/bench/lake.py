@@ -9,6 +9,8 @@ The baseline has the rows in memory as Arrow, with the columns of the lake's fil
 workers write them with pyarrow's writer: zstd at the same level, the same row groups, no dictionaries, fsync at the
 end. It runs right before the pass, so that both use the same disk. If the disk throttles writes, both wait in fsync,
 and the share by CPU seconds is more meaningful.
+
+Then the lake in service is measured (lake_freshness.py).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from mainstem.spark.driver.jobs import SparkRunner
 from mainstem.spark.driver.process import JVM_SETTINGS
 from mainstem.spark.session import open_session
 from mainstem.testing.server import ServerProcess
+from tools.bench import lake_freshness
 from tools.bench.machine import settle
 from tools.bench.report import Figure, Report, Span, measured
 
@@ -77,8 +80,15 @@ def run(scratch: Path, report: Report) -> None:
             cpu_s = _spent_below()
             seconds, done = _pass(broker, spark, "records")
             cpu_s = _spent_below() - cpu_s
+        _report(report, records, bare, seconds, cpu_s, done, wal_bytes)
+        lake_freshness.run(scratch, report, spark)
     finally:
         spark.stop()
+
+
+def _report(
+    report: Report, records: int, bare: Span, seconds: float, cpu_s: float, done: Any, wal_bytes: int
+) -> None:
     if done.records != records:
         raise RuntimeError(f"{done.records} records came out of {records}")
     what = f"bare pyarrow, {WRITERS} writers of rows in memory"

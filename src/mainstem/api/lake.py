@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from mainstem import limits
-from mainstem.api.base import UNTIMED, Offset, PartitionNumber, Performance
+from mainstem.api.base import UNTIMED, ErrorBody, Offset, PartitionNumber, Performance
 
 # Parts. The ledger stores them in this form.
 
@@ -152,8 +152,19 @@ class Publication(msgspec.Struct, frozen=True):
     ] = ()  # offsets whose batches cannot be decoded: in none of the parts
 
 
-class PublishResult(msgspec.Struct, frozen=True):
-    frontier: int
+class PublicationsBody(msgspec.Struct, frozen=True):
+    publications: tuple[Publication, ...]  # those of one stream in the order of their tasks
+
+
+class PublishResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one publication."""
+
+    frontier: int = 0
+    error: ErrorBody | None = None  # it was refused; the others are not affected
+
+
+class PublishResults(msgspec.Struct, frozen=True):
+    results: tuple[PublishResult, ...]  # in the order of the publications
 
 
 class ExtendLeaseBody(msgspec.Struct, frozen=True):
@@ -395,5 +406,16 @@ class TableCommitRequest(msgspec.Struct, frozen=True):
     updates: list[dict[str, Any]] = []
 
 
-class TableCommitted(msgspec.Struct, frozen=True):
-    location: str
+class TableCommitsBody(msgspec.Struct, frozen=True):
+    commits: tuple[TableCommitRequest, ...]  # of different tables
+
+
+class TableCommitted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one commit."""
+
+    location: str = ""  # of the new metadata
+    error: ErrorBody | None = None  # it was refused; the others are not affected
+
+
+class TableCommitResults(msgspec.Struct, frozen=True):
+    results: tuple[TableCommitted, ...]  # in the order of the commits

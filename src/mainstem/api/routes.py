@@ -324,10 +324,10 @@ POST_PLAN = Route(
 POST_PUBLISH = Route(
     "POST",
     "/v0/lake/publish",
-    lake.PublishResult,
+    lake.PublishResults,
     Scope.ADMIN,
     Body.JSON,
-    lake.Publication,
+    lake.PublicationsBody,
     cluster=Operation.ALTER,
 )
 EXTEND_TASK = Route(
@@ -607,13 +607,13 @@ GET_TABLE_WORK = Route("GET", "/v0/lake/tables", lake.TableWorkPage, Scope.ADMIN
 SETTLE_TABLES = Route(
     "POST", "/v0/lake/tables/settle", lake.TablesSettled, Scope.ADMIN, Body.OPTIONAL, cluster=Operation.ALTER
 )
-COMMIT_TABLE = Route(
+COMMIT_TABLES = Route(
     "POST",
     "/v0/lake/tables",
-    lake.TableCommitted,
+    lake.TableCommitResults,
     Scope.ADMIN,
     Body.JSON,
-    lake.TableCommitRequest,
+    lake.TableCommitsBody,
     cluster=Operation.ALTER,
 )
 

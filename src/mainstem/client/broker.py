@@ -18,10 +18,12 @@ from mainstem.api.lake import (
     Plan,
     PlanRequest,
     Publication,
+    PublicationsBody,
     ReleaseBody,
     Sources,
     SourcesBody,
     TableCommitRequest,
+    TableCommitsBody,
     TableWorkPage,
 )
 from mainstem.api.routes import Route
@@ -29,9 +31,10 @@ from mainstem.api.server import PipelineReport
 from mainstem.api.sinks import SinkAttempt, SinkCommit, SinkCommitBody, SinkRunBody, SinkTask, SinkTaskBody
 from mainstem.api.topics import TopicConfigBody, TopicPositions
 from mainstem.client.batches import BatchPage, page_of
+from mainstem.client.failures import item_failure
 from mainstem.client.loop import LoopThread
 from mainstem.client.transport import Query, ServerResponse, Transport
-from mainstem.errors import RecordsLost, Unavailable
+from mainstem.errors import MainstemError, RecordsLost, Unavailable
 
 T = TypeVar("T")
 
@@ -73,7 +76,12 @@ class BrokerClient:
 
     def publish(self, publication: Publication) -> int:
         """Returns the stream's frontier. Safe to retry. Raises StalePlan."""
-        return self._call(routes.POST_PUBLISH, body=publication).frontier
+        return _one(self.publish_all([publication]))
+
+    def publish_all(self, publications: Sequence[Publication]) -> list[int | MainstemError]:
+        """The frontier or the refusal of each. Safe to retry."""
+        results = self._call(routes.POST_PUBLISH, body=PublicationsBody(tuple(publications))).results
+        return [item_failure(each.error) if each.error else each.frontier for each in results]
 
     def extend(self, stream: int, token: int, lease_ms: int) -> int:
         """Returns the new deadline, on the broker's clock. Raises StalePlan."""
@@ -106,9 +114,10 @@ class BrokerClient:
         """Every topic's tables, and what each has left to publish."""
         return self._call(routes.GET_TABLE_WORK)
 
-    def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns the new location of the table's metadata. Raises TableChanged."""
-        return self._call(routes.COMMIT_TABLE, body=commit).location
+    def commit_tables(self, commits: Sequence[TableCommitRequest]) -> list[str | MainstemError]:
+        """The new location of each table's metadata, or its refusal."""
+        results = self._call(routes.COMMIT_TABLES, body=TableCommitsBody(tuple(commits))).results
+        return [item_failure(each.error) if each.error else each.location for each in results]
 
     # Topics
 
@@ -208,3 +217,11 @@ class BrokerClient:
 
     def abort_batch(self, query: str, run: str) -> None:
         self._call(routes.ABORT_SINK, body=SinkRunBody(query, run))
+
+
+def _one(results: list[T | MainstemError]) -> T:
+    """The only result. Raises it if it is an error."""
+    (result,) = results
+    if isinstance(result, MainstemError):
+        raise result
+    return result

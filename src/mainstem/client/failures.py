@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mainstem import errors
-from mainstem.api.base import ErrorEvent, ErrorResponse
+from mainstem.api.base import ErrorBody, ErrorEvent, ErrorResponse
 from mainstem.errors import MainstemError
 
 _TEXT_SHOWN = 200
@@ -110,6 +110,11 @@ def failure(status: int, body: bytes) -> MainstemError:
         if status in (429, 502, 503, 504):
             return errors.Unavailable(f"status {status}: {text or 'no details'}")
         return errors.ServerFault(f"status {status}, not from a Mainstem server: {text or 'no text'}")
+    return item_failure(error)
+
+
+def item_failure(error: ErrorBody) -> MainstemError:
+    """The error of one item of a request that had several."""
     return _error_of(_Fault(error.code, error.message, error.detail))
 
 

@@ -63,6 +63,11 @@ def open_session(
         raise SparkMissing(f"Spark failed to start: {error}") from error
 
 
+def on_this_machine(master: str | None = None) -> bool:
+    """Whether tasks run on this machine, not on a cluster."""
+    return (master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT).startswith("local")
+
+
 def _merge_settings(ours: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
     """Our settings, overridden by `settings`; Java options are appended to ours."""
     given = dict(settings)
@@ -73,8 +78,7 @@ def _merge_settings(ours: Mapping[str, str], settings: Mapping[str, str]) -> Map
 
 def _base_settings(master: str | None) -> Mapping[str, str]:
     """All settings for a local JVM. A cluster has its own memory and addresses."""
-    chosen = master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT
-    if chosen.startswith("local"):
+    if on_this_machine(master):
         # Otherwise Spark creates a warehouse directory in the working directory, although we store no table there.
         warehouse = Path(tempfile.gettempdir()) / f"mainstem-spark-{os.getuid()}"
         return {**_SETTINGS, "spark.sql.warehouse.dir": warehouse.as_uri()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem import events, limits
@@ -16,7 +18,7 @@ from mainstem.api.lake import (
     Sources,
     TopicProgress,
 )
-from mainstem.errors import InvalidInput, StalePlan
+from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.generations import PartsSwapped, SwapParts, task_of
 from mainstem.ledger.parts import prefix_of
 from mainstem.ledger.streams import MarkLost
@@ -81,6 +83,23 @@ class Lake:
         )
         return swapped.frontier
 
+    async def publish_all(self, publications: Sequence[Publication]) -> list[int | Exception]:
+        """Publish each by itself; those of one stream in order. Returns frontiers and errors."""
+        by_stream: dict[int, list[int]] = {}
+        for number, publication in enumerate(publications):
+            by_stream.setdefault(publication.stream, []).append(number)
+        results: dict[int, int | Exception] = {}
+
+        async def publish_stream(numbers: list[int]) -> None:
+            for number in numbers:
+                try:
+                    results[number] = await self.publish(publications[number])
+                except Exception as error:  # noqa: BLE001 - only this publication fails
+                    results[number] = error
+
+        await asyncio.gather(*map(publish_stream, by_stream.values()))
+        return [results[number] for number in range(len(publications))]
+
     async def _mark_undecodable(self, publication: Publication) -> None:
         """Record what the parts lack before they serve reads: from then on no reader meets the batches."""
         stream, parts = publication.stream, publication.parts
@@ -118,14 +137,24 @@ class Lake:
         folder = prefix_of(owner, publication.stream)
         if not all(file.key.startswith(folder) for file in files):
             raise InvalidInput(f"the keys of this stream's files must start with {folder!r}")
-        # The keys of one publication share a long prefix, so the listing has few other files.
-        named = _shared_start([file.key for file in files])
-        stored = {found.key: found.size_bytes async for found in self.store.list(named)}
+        if len(files) == 1:
+            stored = await self._size_of(files[0].key)
+        else:
+            # The keys of one publication share a long prefix, so the listing has few other files.
+            named = _shared_start([file.key for file in files])
+            stored = {found.key: found.size_bytes async for found in self.store.list(named)}
         for file in files:
             if stored.get(file.key) != file.bytes:
                 raise StalePlan(
                     f"the store has {stored.get(file.key, 'no')} bytes of {file.key!r}, not {file.bytes}"
                 )
+
+    async def _size_of(self, key: str) -> dict[str, int]:
+        """By key; empty if there is no such object."""
+        try:
+            return {key: (await self.store.head(key)).size_bytes}
+        except NotFound:
+            return {}
 
     def _check_tables(self, publication: Publication) -> None:
         """Reject parts that were merged across the published end of a table: its next snapshot would both replace and

@@ -5,6 +5,7 @@ The tasks of one stream share a lease and its token, and are published in the or
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class _LeasedWork:
 
     kind: TaskKind
     sources: tuple[Sources, ...]
+    cost_bytes: int  # to read
     compact_before_ms: int = 0
     tombstones_before_ms: int = 0
 
@@ -84,31 +86,51 @@ class LakePlanner:
     async def plan(self, request: PlanRequest) -> Plan:
         """Lease the tasks that are due. Raises InvalidInput."""
         _check(request)
-        bound = min(request.tasks_max, limits.LAKE_TASKS_PER_PLAN_MAX)
+        due = await self._due_work(request)
+        # All at once: the leases of many streams are one commit of the log.
+        leased = await asyncio.gather(*(self._lease(*each, request) for each in due), return_exceptions=True)
         tasks: list[Task] = []
+        for (topic, stream, _), result in zip(due, leased, strict=True):
+            if isinstance(result, list):
+                tasks += result
+            elif not isinstance(result, NotFound | LimitReached):  # deleted meanwhile, or enough is leased
+                self._failed(topic, stream, result)
+        return Plan(tuple(tasks), self._clock.now_ms(), self._current_problems(request.topics))
+
+    async def _due_work(self, request: PlanRequest) -> list[tuple[Topic, int, _LeasedWork]]:
+        """The streams to lease, up to the limits of one plan."""
+        room = min(request.tasks_max, limits.LAKE_TASKS_PER_PLAN_MAX)
+        cost_bytes = 0
+        found: list[tuple[Topic, int, _LeasedWork]] = []
         for topic in self._rotated_topics(request.topics):
             for stream in topic.streams:
-                if len(tasks) >= bound:
+                if room <= 0 or cost_bytes >= limits.LAKE_PLAN_BYTES:
                     self._next = topic.name
-                    return self._plan(tasks, request)
+                    return found
                 try:
-                    tasks += await self._stream_tasks(topic, stream, request, bound - len(tasks))
+                    work = None if self._is_leased(stream) else await self._due(topic, stream, request, room)
+                    if work is not None:
+                        with suppress(TableIncompatible):  # settling the tables reports it; columns stay as they are
+                            await self._columns.include(topic)
                 except NotFound:
                     continue  # deleted meanwhile
-                except LimitReached:
-                    return self._plan(tasks, request)
-                except (Unavailable, BrokerFenced):
-                    raise  # the same for every topic
                 except Exception as error:  # noqa: BLE001 - only this partition fails: the others continue
-                    self._problems[stream] = described(error)
-                    _events.warning("planning failed", topic=topic.name, error=self._problems[stream])
-                else:
-                    self._problems.pop(stream, None)
+                    self._failed(topic, stream, error)
+                    continue
+                self._problems.pop(stream, None)
+                if work is not None:
+                    found.append((topic, stream, work))
+                    room -= len(work.sources)
+                    cost_bytes += work.cost_bytes
         self._next = ""
-        return self._plan(tasks, request)
+        return found
 
-    def _plan(self, tasks: Sequence[Task], request: PlanRequest) -> Plan:
-        return Plan(tuple(tasks), self._clock.now_ms(), self._current_problems(request.topics))
+    def _failed(self, topic: Topic, stream: int, error: BaseException) -> None:
+        """Record why a stream has no plan. Raises what concerns every topic."""
+        if isinstance(error, Unavailable | BrokerFenced) or not isinstance(error, Exception):
+            raise error
+        self._problems[stream] = described(error)
+        _events.warning("planning failed", topic=topic.name, error=self._problems[stream])
 
     def _current_problems(self, names: tuple[str, ...]) -> dict[str, str]:
         """By topic. Forgets those of deleted streams."""
@@ -130,14 +152,8 @@ class LakePlanner:
         topics = [topic for topic in self._log.ledger.topics if not names or topic.name in names]
         return sorted(topics, key=lambda topic: (topic.name < self._next, topic.name))
 
-    async def _stream_tasks(self, topic: Topic, stream: int, request: PlanRequest, room: int) -> list[Task]:
-        if self._is_leased(stream):
-            return []
-        work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
-        if work is None:
-            return []
-        with suppress(TableIncompatible):  # settling the tables reports it; the columns stay as they are
-            await self._columns.include(topic)
+    async def _lease(self, topic: Topic, stream: int, work: _LeasedWork, request: PlanRequest) -> list[Task]:
+        """The tasks of a stream under a new lease; none if the work is not due any more."""
         token = int.from_bytes(self._random.token(8), "big") & _TOKEN_BITS or 1
         reach = work.sources[-1].end
         try:
@@ -193,7 +209,8 @@ class LakePlanner:
 
     # What is due
 
-    async def _due(self, topic: Topic, stream: int, request: PlanRequest, ranges: int) -> _LeasedWork | None:
+    async def _due(self, topic: Topic, stream: int, request: PlanRequest, room: int) -> _LeasedWork | None:
+        ranges = min(room, limits.LAKE_RANGES_PER_LEASE_MAX)
         look: dict[TaskKind, Callable[[], Awaitable[_LeasedWork | None]]] = {
             "materialise": lambda: self._materialise(topic, stream, request, ranges),
             "rewrite": lambda: self._rewrite(stream, ranges),
@@ -229,18 +246,19 @@ class LakePlanner:
         while at < end and len(found) < ranges:
             logged = await self._record_locator.logged(stream, at, end)
             found.append(logged.sources)
-            size += logged.bytes
+            size += logged.cost_bytes
             at = logged.sources.end
         young = self._clock.now_ms() - since_ms < request.wait_for_ms
         if size < request.wait_for_bytes and young:
             return None
-        return _LeasedWork("materialise", tuple(found))
+        return _LeasedWork("materialise", tuple(found), size)
 
     async def _rewrite(self, stream: int, ranges: int) -> _LeasedWork | None:
         stale = self._generations.stale(stream)[:ranges]
         if not stale:
             return None
-        return _LeasedWork("rewrite", tuple(self._record_locator.of_parts(stream, [part]) for part in stale))
+        sources = tuple(self._record_locator.of_parts(stream, [part]) for part in stale)
+        return _LeasedWork("rewrite", sources, sum(part.bytes for part in stale))
 
     async def _merge(self, topic: Topic, stream: int) -> _LeasedWork | None:
         run: list[Part] = []
@@ -258,7 +276,7 @@ class LakePlanner:
             run, size = ([part], part.bytes) if small else ([], 0)
         if len(run) < limits.LAKE_MERGE_PARTS_MIN:
             return None
-        return _LeasedWork("merge", (self._record_locator.of_parts(stream, run),))
+        return _LeasedWork("merge", (self._record_locator.of_parts(stream, run),), size)
 
     async def _compact(self, topic: Topic, stream: int) -> _LeasedWork | None:
         config = topic.config
@@ -280,6 +298,7 @@ class LakePlanner:
         return _LeasedWork(
             "compact",
             (self._record_locator.of_parts(stream, parts),),
+            sum(part.bytes for part in parts),
             compact_before_ms=before_ms,
             tombstones_before_ms=now - config.delete_retention_ms,
         )

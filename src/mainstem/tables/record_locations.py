@@ -40,7 +40,7 @@ class LogRange:
     """A range that the log's own bytes serve."""
 
     sources: Sources
-    bytes: int
+    cost_bytes: int  # bytes to read, with LAKE_SLICE_BYTES for each slice
 
 
 class RecordLocator:
@@ -92,7 +92,7 @@ class RecordLocator:
         else:
             found.reach = end
         sources = self._sources(stream, base, found.reach, (), tuple(found.wal), tuple(found.unreachable))
-        return LogRange(sources, found.bytes)
+        return LogRange(sources, found.bytes + found.extents * limits.LAKE_SLICE_BYTES)
 
     def _runs(self, stream: int, base: int, end: int) -> Iterator[AliasRun]:
         """The range as runs, each of the bytes of one stream."""

@@ -20,6 +20,7 @@ from mainstem.tables.column_types import iceberg_type
 from mainstem.tables.columns import field_of
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
@@ -121,7 +122,7 @@ def changed(
 
     Raises TableChanged if a requirement does not hold, InvalidInput if an update is invalid."""
     check_available()
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
     from pyiceberg.exceptions import ValidationError as IcebergValidationError
     from pyiceberg.schema import Schema
     from pyiceberg.table import update as pyiceberg_update
@@ -136,12 +137,12 @@ def changed(
 
     pyiceberg_update.SUPPORTED_TABLE_FORMAT_VERSION = _FORMAT_VERSION_MAX  # type: ignore[attr-defined]
     try:
-        TypeAdapter(tuple[TableRequirement, ...]).validate_python(asked.requirements)
+        _adapter(TableRequirement).validate_python(asked.requirements)
         for requirement in asked.requirements:
             _check_requirement(metadata, requirement)
         # Not validated yet: the updates add the required fields.
         base = metadata or TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
-        updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(_renumbered(base, asked.updates))
+        updates = _adapter(TableUpdate).validate_python(_renumbered(base, asked.updates))
         result = _with_row_ids(update_table_metadata(base, updates, metadata is None, location))
         if not trusted:
             result = TableMetadataUtil.parse_raw(written(result).decode())
@@ -154,6 +155,14 @@ def changed(
     if any(not 0 <= id < 1 << 63 for id in added):
         raise InvalidInput("a snapshot id must be a positive number of 63 bits")
     return Changed(result, tuple(added), tuple(removed))
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[tuple[Any, ...]]:
+    """Building one takes longer than a change."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(tuple[kind, ...])
 
 
 def _check_requirement(metadata: TableMetadata | None, requirement: dict[str, Any]) -> None:

@@ -303,6 +303,16 @@ class TopicTables:
         self._expiry_ms[table.table_id] = now + limits.TABLE_EXPIRY_EVERY_MS
         return True
 
+    async def commit_all(self, requests: Sequence[TableCommitRequest]) -> list[str | Exception]:
+        """Commit each by itself. Returns the locations of the new metadata, and errors."""
+        return await asyncio.gather(*map(self._commit_or_error, requests))
+
+    async def _commit_or_error(self, request: TableCommitRequest) -> str | Exception:
+        try:
+            return await self.commit(request)
+        except Exception as error:  # noqa: BLE001 - only this commit fails
+            return error
+
     async def commit(self, request: TableCommitRequest) -> str:
         """Returns the location of the new metadata. Raises TableChanged, TableNotFound, InvalidInput."""
         table = self._catalog.table((request.namespace, request.name))

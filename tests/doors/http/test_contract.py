@@ -36,7 +36,7 @@ _ELSEWHERE = {
     routes.GET_CONSOLE_ASSET,
     routes.REGISTER_CATALOG_TABLE,
     routes.ABORT_TRANSACTION,
-    routes.COMMIT_TABLE,
+    routes.COMMIT_TABLES,
     routes.POST_PUBLISH,
     routes.GET_GROUP,
     routes.GET_GROUP_HISTORY,

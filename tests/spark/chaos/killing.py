@@ -74,8 +74,10 @@ class Victims:
             try:
                 parent = process.parent()
                 above = "" if parent is None else " ".join(parent.cmdline())
-                forked = "pyspark.daemon" in above and "pyspark.daemon" in " ".join(process.cmdline())
-                if forked if self._with_spark else "--worker" in process.cmdline():
+                command = " ".join(process.cmdline())
+                forked = "pyspark.daemon" in above and "pyspark.daemon" in command
+                local = "spawn_main" in command  # of the driver itself, for small passes
+                if local or (forked if self._with_spark else "--worker" in process.cmdline()):
                     process.kill()
                     self.kills["single workers"] += 1
             except psutil.NoSuchProcess:

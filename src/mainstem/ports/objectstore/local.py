@@ -159,7 +159,10 @@ class LocalObjectStore:
     def _inside(self, folder: str) -> list[str]:
         """Keys directly in a folder, by key bytes; those of folders end in "/"."""
         directory = self._directory / folder
-        if not self._files.exists(directory):
+        try:
+            if not self._files.facts(directory).is_directory:
+                return []
+        except (FileNotFoundError, DirectoryUnusable):
             return []
         keys = []
         for name in self._files.listdir(directory):
@@ -189,7 +192,7 @@ class LocalObjectStore:
 
     async def list(self, prefix: str = "") -> AsyncIterator[StoredObject]:
         """Objects whose key starts with `prefix`, by key bytes."""
-        folders = [""]  # keys of folders yet to list, and of objects; the next one is last
+        folders = [_folder_of(prefix)]  # keys of folders yet to list, and of objects; the next one is last
         while folders:
             key = folders.pop()
             if key and not key.endswith("/"):
@@ -201,6 +204,13 @@ class LocalObjectStore:
             folders += [
                 name for name in reversed(inside) if name.startswith(prefix) or _leads_to(name, prefix)
             ]
+
+
+def _folder_of(prefix: str) -> str:
+    """The folder that holds every key with this prefix: a store may have many others."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    hidden = any(not name or name.startswith(".") for name in folder.split("/")[:-1])
+    return "" if hidden else folder
 
 
 def _leads_to(folder: str, prefix: str) -> bool:

@@ -1,4 +1,5 @@
-"""Run tasks on Spark: one job, one partition a task. Workers return publications, not rows."""
+"""Run tasks on Spark: one job, one partition for as many tasks as make up enough bytes. Workers return publications,
+not rows."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from mainstem import limits
 from mainstem.api.lake import Publication, Task
 from mainstem.errors import SliceDamaged, described
 from mainstem.log.read.extents import EXTENT
@@ -47,8 +49,8 @@ class SparkRunner:
     def __call__(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         """The outcome of each task, in order. A failed task does not stop the others.
 
-        Raises SparkLost. If workers die more often than Spark retries, each task runs in its own job, because one
-        task may be what kills the workers."""
+        Raises SparkLost. If workers die more often than Spark retries, each half of the tasks runs in its own job, and
+        so on, until the task is found that kills the workers."""
         self._busy = True
         try:
             return self._run_or_isolate(tasks)
@@ -63,7 +65,8 @@ class SparkRunner:
             if not self._alive():
                 raise SparkLost(_first_line(error)) from error
             if len(tasks) > 1 and not self._cancelled:
-                return [outcome for task in tasks for outcome in self._run_or_isolate([task])]
+                half = len(tasks) // 2
+                return self._run_or_isolate(tasks[:half]) + self._run_or_isolate(tasks[half:])
             seconds = time.monotonic() - started
             return [TaskOutcome(task, None, f"Spark: {_first_line(error)}", seconds) for task in tasks]
 
@@ -76,24 +79,15 @@ class SparkRunner:
             self._spark.sparkContext.cancelAllJobs()
 
     def _run(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
-        # The largest tasks start first, so that none runs long after the others.
-        order = sorted(range(len(tasks)), key=lambda number: _source_bytes(tasks[number]), reverse=True)
-        encoded = [(number, msgspec.msgpack.encode(tasks[number])) for number in order]
-        # Spark distributes row numbers, one a partition; the tasks are in the function that it sends to workers.
-        numbers = self._spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-        results = numbers.mapInArrow(_Worker(encoded), _RESULT)
-        return [
-            TaskOutcome(
-                tasks[number],
-                None if encoded is None else msgspec.msgpack.decode(bytes(encoded), type=Publication),
-                error or "",
-                seconds,
-                damaged_at,
-            )
-            for number, encoded, error, seconds, damaged_at in sorted(
-                results.collect(), key=lambda row: row[0]
-            )
+        groups = [
+            [(number, msgspec.msgpack.encode(tasks[number])) for number in numbers]
+            for numbers in bins(tasks, limits.LAKE_BIN_BYTES)
         ]
+        # Spark distributes row numbers, one a partition; the tasks are in the function that it sends to workers.
+        rows = self._spark.range(0, len(groups), 1, numPartitions=len(groups))
+        results = rows.mapInArrow(_Worker(groups), _RESULT).collect()
+        ordered = sorted(results, key=lambda row: row[0])
+        return [outcome(tasks[number], TaskResult(*result)) for number, *result in ordered]
 
     def _alive(self) -> bool:
         try:
@@ -102,11 +96,33 @@ class SparkRunner:
             return False
 
 
-def _source_bytes(task: Task) -> int:
+def source_bytes(task: Task) -> int:
     """Bytes of the log and of parts that a task reads."""
     sources = task.sources
     wal_bytes = sum(int(np.frombuffer(extents.rows, EXTENT)["length"].sum()) for extents in sources.wal)
     return wal_bytes + sum(part.bytes for part in sources.parts)
+
+
+def bins(tasks: Sequence[Task], bin_bytes: int) -> list[list[int]]:
+    """The numbers of the tasks in groups of about as many bytes. The largest come first, so that none runs long after
+    the others."""
+    sizes = [source_bytes(task) for task in tasks]
+    groups: list[list[int]] = []
+    room = 0
+    for number in sorted(range(len(tasks)), key=lambda number: sizes[number], reverse=True):
+        cost = sizes[number] + limits.LAKE_RANGE_BYTES
+        if not groups or cost > room:
+            groups.append([])
+            room = bin_bytes
+        groups[-1].append(number)
+        room -= cost
+    return groups
+
+
+def outcome(task: Task, result: TaskResult) -> TaskOutcome:
+    made = result.publication
+    publication = None if made is None else msgspec.msgpack.decode(bytes(made), type=Publication)
+    return TaskOutcome(task, publication, result.error or "", result.seconds, result.damaged_at)
 
 
 def _first_line(error: Exception) -> str:
@@ -117,15 +133,15 @@ def _first_line(error: Exception) -> str:
 class _Worker:
     """Runs in a Spark Python worker: row numbers in, task results out."""
 
-    def __init__(self, tasks: list[tuple[int, bytes]]) -> None:
-        self._tasks = tasks  # with their numbers in the caller's order
+    def __init__(self, groups: list[list[tuple[int, bytes]]]) -> None:
+        self._groups = groups  # of tasks, with their numbers in the caller's order
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            for row in batch.column(0).to_pylist():
-                number, encoded = self._tasks[row]
+            tasks = [task for row in batch.column(0).to_pylist() for task in self._groups[row]]
+            for number, encoded in tasks:
                 result = run_task(encoded)
                 _freeze_loaded_modules()
                 yield pa.RecordBatch.from_pydict(

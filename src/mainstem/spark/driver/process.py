@@ -8,18 +8,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError, SparkMissing
 from mainstem.spark.driver.child import CHILD_ENV, SPARK_MISSING
-from mainstem.spark.driver.driver import Driver, DriverOptions, PublishTables
+from mainstem.spark.driver.driver import Driver, DriverOptions, PublishTables, RunTasks
 from mainstem.spark.driver.jobs import SparkLost, SparkRunner
 from mainstem.spark.driver.progress import Progress, open_progress
 from mainstem.spark.driver.status import DriverStatus
-from mainstem.spark.session import open_session
+from mainstem.spark.session import on_this_machine, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,15 +45,36 @@ def run_driver(
     try:
         with BrokerClient(url, timeout_s=_CALL_S) as broker:
             progress.event("starting", holder=options.holder, url=broker.url)
-            runner = SparkRunner(_session(progress))
-            signals.cancel = runner.cancel
+            spark = SparkRunner(_session(progress))
+            signals.cancel = spark.cancel
             signals.arm()  # again: PySpark installed its own handler
-            progress.event("ready", holder=options.holder)
-            driver = Driver(broker, runner, options, progress, publish_tables=_publish_tables(), stop=stop)
-            return _drive(driver, progress, once)
+            with _work(spark, broker) as (run_tasks, publish):
+                progress.event("ready", holder=options.holder)
+                driver = Driver(broker, run_tasks, options, progress, publish_tables=publish, stop=stop)
+                return _drive(driver, progress, once)
     finally:
         signals.disarm()
         progress.close()
+
+
+@contextmanager
+def _work(spark: SparkRunner, broker: BrokerClient) -> Iterator[tuple[RunTasks, PublishTables]]:
+    """How tasks run and tables are published: what is small in processes of the driver, unless Spark runs on a cluster,
+    because the driver then may not reach the log."""
+    from mainstem.spark.driver.local_workers import LocalWorkers
+    from mainstem.tables.publishing.backoff import Backoff
+    from mainstem.tables.publishing.publisher import publish_tables
+
+    publish = partial(publish_tables, backoff=Backoff())
+    if not on_this_machine():
+        yield spark, publish
+        return
+    workers = LocalWorkers(spark, broker)
+    workers.start()
+    try:
+        yield workers, partial(publish, publish_chunk=workers.publish_chunk)
+    finally:
+        workers.close()
 
 
 def _session(progress: Progress) -> SparkSession:
@@ -76,13 +98,6 @@ def _drive(driver: Driver, progress: Progress, once: bool) -> DriverStatus:
         progress.event("spark lost", error=str(lost))
         progress.close()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def _publish_tables() -> PublishTables:
-    from mainstem.tables.publishing.backoff import Backoff
-    from mainstem.tables.publishing.publisher import publish_tables
-
-    return partial(publish_tables, backoff=Backoff())
 
 
 class _SignalHandler:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mainstem.api.lake import LakeStatus, Sources, TableCommitRequest, TableWorkPage
+from mainstem.errors import MainstemError
 
 
 class TableBroker(Protocol):
@@ -12,8 +14,8 @@ class TableBroker(Protocol):
 
     def tables(self) -> TableWorkPage: ...
 
-    def commit_table(self, commit: TableCommitRequest) -> str:
-        """Returns the new location of the table's metadata. Raises TableChanged."""
+    def commit_tables(self, commits: Sequence[TableCommitRequest]) -> list[str | MainstemError]:
+        """The new location of each table's metadata, or its refusal."""
         ...
 
 

@@ -13,28 +13,31 @@ from mainstem.api.lake import (
     LeaseExtended,
     LeaseReleased,
     PlanRequest,
-    Publication,
+    PublicationsBody,
     PublishResult,
+    PublishResults,
     ReleaseBody,
     SourcesBody,
     TableBody,
-    TableCommitRequest,
+    TableCommitResults,
+    TableCommitsBody,
     TableCommitted,
     TablesSettled,
     TableStatus,
 )
+from mainstem.doors.http.transport.errors import error_body
 from mainstem.doors.http.transport.paths import check_place
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 
 _plan = msgspec.json.Decoder(PlanRequest)
-_publication = msgspec.json.Decoder(Publication)
+_publications = msgspec.json.Decoder(PublicationsBody)
 _extend = msgspec.json.Decoder(ExtendLeaseBody)
 _release = msgspec.json.Decoder(ReleaseBody)
 _sources = msgspec.json.Decoder(SourcesBody)
 _report = msgspec.json.Decoder(DriverReport)
 _table = msgspec.json.Decoder(TableBody)
-_commit = msgspec.json.Decoder(TableCommitRequest)
+_commits = msgspec.json.Decoder(TableCommitsBody)
 
 
 async def post_plan(request: HttpRequest) -> Response:
@@ -43,8 +46,18 @@ async def post_plan(request: HttpRequest) -> Response:
 
 
 async def post_publish(request: HttpRequest) -> Response:
-    """Serve a range from the parts that a task made. Repeating it changes nothing."""
-    return reply(PublishResult(await request.broker.lake.publish(request.json(_publication))))
+    """Serve ranges from the parts that tasks made. Repeating it changes nothing."""
+    results = await request.broker.lake.publish_all(request.json(_publications).publications)
+    return reply(
+        PublishResults(
+            tuple(
+                PublishResult(error=error_body(result))
+                if isinstance(result, Exception)
+                else PublishResult(result)
+                for result in results
+            )
+        )
+    )
 
 
 async def post_extend(request: HttpRequest) -> Response:
@@ -140,6 +153,16 @@ async def get_table_work(request: HttpRequest) -> Response:
     return reply(request.broker.topic_tables.works())
 
 
-async def post_commit(request: HttpRequest) -> Response:
-    """Publish: a table's next metadata, and the parts of its topic that it shows from then on."""
-    return reply(TableCommitted(await request.broker.topic_tables.commit(request.json(_commit))))
+async def post_commits(request: HttpRequest) -> Response:
+    """Publish: the next metadata of tables, and the parts of their topics that they show from then on."""
+    results = await request.broker.topic_tables.commit_all(request.json(_commits).commits)
+    return reply(
+        TableCommitResults(
+            tuple(
+                TableCommitted(error=error_body(result))
+                if isinstance(result, Exception)
+                else TableCommitted(result)
+                for result in results
+            )
+        )
+    )

@@ -118,7 +118,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.DELETE_TABLE: lake.delete_table,
     api.GET_TABLE_WORK: lake.get_table_work,
     api.SETTLE_TABLES: lake.post_settle,
-    api.COMMIT_TABLE: lake.post_commit,
+    api.COMMIT_TABLES: lake.post_commits,
     api.POST_OAUTH_TOKEN: iceberg.post_token,
     api.SIGN_S3_REQUEST: iceberg_files.post_signature,
     api.GET_CATALOG_CONFIG: iceberg.get_config,

@@ -65,6 +65,8 @@ def _topic(error: Any) -> object:
     return {"topic": error.topic}
 
 
+_INTERNAL = _Row(500, "internal")
+
 # The closest base class of an error in this table decides.
 WIRE: dict[type[BaseException], _Row] = {
     errors.InvalidInput: _Row(400, "invalid_request"),
@@ -128,12 +130,21 @@ def answer(error: errors.MainstemError | Refusal) -> Response:
     """The response to a request that failed with this error."""
     if isinstance(error, Refusal):
         return error.response()
-    for kind in type(error).__mro__:
-        row = WIRE.get(kind)
-        if row is not None:
-            detail = row.detail(error) if row.detail else None
-            return error_response(row.status, row.code, str(error), detail, row.headers)
-    return error_response(500, "internal", str(error) or type(error).__name__)
+    row = _row(error)
+    body = ErrorResponse(error_body(error))
+    return Response(row.status, msgspec.json.encode(body), (JSON, *row.headers))
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """The error of one item of a request that has several."""
+    row = _row(error)
+    detail = row.detail(error) if row.detail else None
+    return ErrorBody(row.code, str(error) or type(error).__name__, detail)
+
+
+def _row(error: Exception) -> _Row:
+    found = (WIRE[kind] for kind in type(error).__mro__ if kind in WIRE)
+    return next(found, _INTERNAL)
 
 
 def error_response(
