@@ -10,7 +10,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import compaction_kernels, json_kernels, kernels, pulsar_kernels, writing_kernels
+from mainstem.records import (
+    compaction_kernels,
+    json_kernels,
+    kernels,
+    pulsar_kernels,
+    pulsar_run_kernels,
+    writing_kernels,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +50,11 @@ _CALLED_BY_KERNELS = (
     pulsar_kernels.is_reserved,
     pulsar_kernels.skip_field,
     pulsar_kernels.read_record_header,
+    pulsar_run_kernels.checksum,
+    pulsar_run_kernels.put_u32,
+    pulsar_run_kernels.put_entry,
+    pulsar_run_kernels.put_properties,
+    pulsar_run_kernels.put_message,
     json_kernels.utf8_length,
     json_kernels.skip_space,
     json_kernels.skip_hex,

@@ -119,14 +119,16 @@ def skip_field(data: Octets, tag: int, at: int, end: int) -> tuple[int, int, int
     return start, length, start + length
 
 
-def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ordering: Octets) -> int:
+def pack_messages(
+    data: Octets, fields: Table, first: int, count: int, out: Octets, message: Octets, ordering: Octets
+) -> int:
     """Write the records of one entry as messages. Returns the bytes written, DAMAGED or SLOW.
 
-    `fields` is a record index; `message` and `ordering` are the names of reserved headers."""
-    count = fields.shape[1]
+    `fields` is a record index, in which the entry has `count` columns from `first` on; `message` and `ordering` are the
+    names of reserved headers."""
     to = 0
-    for i in range(count):
-        if fields[_OFFSET, i] != fields[_OFFSET, 0] + i:
+    for i in range(first, first + count):
+        if fields[_OFFSET, i] != fields[_OFFSET, first] + i - first:
             return DAMAGED
         size_at = to
         to += 4
@@ -148,7 +150,7 @@ def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ord
                     if rest < 0:
                         return DAMAGED
                     total, rest = read_unsigned(data, rest, stop)
-                    if rest < 0 or index != i or total != count:
+                    if rest < 0 or index != i - first or total != count:
                         return DAMAGED
                     step = rest
                     while step < stop:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem import limits
-from mainstem.broker.subscriptions.entries import MessageEntry, _add_batches
+from mainstem.broker.subscriptions.entries import Delivery, MessageEntry, MessageRun, add_entries
 from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
-from mainstem.doors.pulsar.records import batch_of, encoded
+from mainstem.doors.pulsar.records import batch_of, encoded, message_frames
+from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, split_payload
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
@@ -72,22 +73,26 @@ def _framed(messages: list[tuple[Any, bytes]]) -> bytes:
 def _stored(batch: bytearray, base: int = 10) -> list[MessageEntry]:
     """The entries of a batch that was appended at an offset."""
     stamp(memoryview(batch), base, 0)
-    entries: list[MessageEntry] = []
-    _add_batches(memoryview(batch), 0, entries)
-    return entries
+    return _entries([memoryview(batch)])
+
+
+def _entries(batches: list[memoryview]) -> list[MessageEntry]:
+    entries: list[Delivery] = []
+    add_entries(batches, 0, entries, runs=False)
+    return cast("list[MessageEntry]", entries)
 
 
 def _rebatched(batch: bytearray, base: int = 10) -> list[MessageEntry]:
     """The same records, each stored in a batch of its own."""
     stamp(memoryview(batch), base, 0)
-    entries: list[MessageEntry] = []
+    entries: list[Delivery] = []
     for record in decode_records(batch):
         alone = build_batch(
             [record.value], keys=[record.key], headers=[record.headers], timestamps_ms=record.timestamp_ms
         )
         stamp(memoryview(alone), record.offset, 0)
-        _add_batches(memoryview(alone), 0, entries)
-    return entries
+        add_entries([memoryview(alone)], 0, entries, runs=False)
+    return cast("list[MessageEntry]", entries)
 
 
 def _messages(metadata: bytes, payload: bytes) -> list[tuple[Any, bytes]]:
@@ -133,6 +138,65 @@ def test_a_batch_comes_back_as_it_was_published(sent: list[tuple[Any, bytes]], c
         assert (told.producer_name, told.sequence_id, told.publish_time) == (b"p", 4, 1_700_000_000_000)
         copies = [(SingleMessageMetadata.FromString(one.SerializeToString()), value) for one, value in sent]
         _same(_messages(data, content), copies)
+
+
+@st.composite
+def lone_messages(draw: Any) -> tuple[Any, bytes]:
+    """A MessageMetadata and its payload, as clients send a message that is not in a batch."""
+    metadata = _published()
+    payload = draw(_values)
+    _fill(draw, metadata, payload)
+    if draw(st.booleans()):
+        metadata.schema_version = draw(_values)
+    if draw(st.integers(0, 4)) == 0:
+        metadata.deliver_at_time = draw(st.integers(0, 2**40))
+    return metadata, payload
+
+
+@given(st.lists(lone_messages(), min_size=1, max_size=6), st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_messages_of_their_own_are_the_same_in_runs(sent: list[tuple[Any, bytes]], gap: int) -> None:
+    """Enough of them for compiled code, with gaps between the offsets, and records of another door among them."""
+    stored = bytearray()
+    offset = 0
+    while len(stored) < 16_384:
+        for metadata, payload in sent:
+            copied = MessageMetadata.FromString(metadata.SerializeToString())
+            batch = batch_of(copied, memoryview(payload)).batch
+            offset = stamp(memoryview(batch), offset, 0)
+            stored += batch
+        other = build_batch(
+            [b"a", None], keys=[b"k", None], headers=[[("h", None)], []], timestamps_ms=[5, 6]
+        )
+        offset = stamp(memoryview(other), offset, 0) + gap - 1
+        stored += other
+    last = build_batch([b"v"] * 100, timestamps_ms=7)
+    stamp(memoryview(last), offset, 0)
+    stored += last
+    one_by_one = _entries([memoryview(stored)])
+    expected = {}
+    for entry in one_by_one:
+        data, content = encoded(entry)
+        expected[entry.base] = MessageMetadata.FromString(data), content
+    deliveries: list[Delivery] = []
+    add_entries([memoryview(stored)], 0, deliveries, runs=True)
+    assert any(isinstance(one, MessageRun) for one in deliveries)
+    found = {}
+    for one in deliveries:
+        if isinstance(one, MessageEntry):
+            data, content = encoded(one)
+            found[one.base] = MessageMetadata.FromString(data), content
+            continue
+        frames = FrameBuffer()
+        frames.feed(bytes(message_frames(one, b"\x08\x05", b"\x08\x07\x10", b"", b"\x18\x03")))
+        while (frame := frames.next()) is not None:
+            command, rest = parse_frame(frame)
+            message = command.message
+            assert (message.consumer_id, message.message_id.ledgerId, message.redelivery_count) == (5, 7, 3)
+            encoded_metadata, body = split_payload(rest)
+            found[message.message_id.entryId] = MessageMetadata.FromString(encoded_metadata), bytes(body)
+    assert list(found) == list(expected)
+    assert found == expected
 
 
 @pytest.mark.parametrize("key", [b"k", b"k\xc3\xa9", None])

@@ -16,14 +16,16 @@ from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.consumers import PulsarConsumer
 from mainstem.doors.pulsar.errors import ServerError, code_of
-from mainstem.doors.pulsar.messages import TYPES
+from mainstem.doors.pulsar.messages import TYPES, BaseCommand
 from mainstem.doors.pulsar.producers import PulsarProducer, SendWaiter
 from mainstem.doors.pulsar.transactions import in_transaction, transaction_of
 from mainstem.doors.pulsar.wire import (
+    ACK_BYTES_MIN,
     FRAME_BYTES_MAX,
     FrameBuffer,
     InvalidFrame,
     parse_frame,
+    parse_single_acks,
     simple_frame,
     varint,
 )
@@ -61,7 +63,7 @@ class PulsarConnection(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._authenticated = False
         self._admitted = False
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._flushing = False
         self._writable = True
         self._paused = False
@@ -178,6 +180,8 @@ class PulsarConnection(asyncio.Protocol):
     # Frames in
 
     def _serve(self, data: bytes) -> None:
+        if len(data) >= ACK_BYTES_MIN and self._ack_singles(data):
+            return
         frame = parse_frame(data)
         command = frame.command
         name = TYPES.get(command.type)
@@ -334,6 +338,22 @@ class PulsarConnection(asyncio.Protocol):
             simple_frame("send_error", producer_id=producer, sequence_id=sequence, error=code, message=text)
         )
 
+    def _ack_singles(self, data: bytes) -> bool:
+        """Serve a frame that acknowledges many messages one by one. False: it is something else."""
+        acks = parse_single_acks(data)
+        consumer = None if acks is None else self.consumers.get(acks.consumer)
+        if acks is None or consumer is None:
+            return False
+        started = consumer.ack_singles(acks.ledger, acks.entries)
+        if started is None:
+            return False
+        self.context.metrics.commands["ack"] += 1
+        if acks.request >= 0:
+            command = BaseCommand(ack={"consumer_id": acks.consumer, "request_id": acks.request}).ack
+            self._requests += 1
+            self.context.connections.work(self._answer_ack(command, started))
+        return True
+
     def _ack(self, command: Any) -> None:
         consumer = self.consumers.get(command.consumer_id)
         if consumer is None:
@@ -447,7 +467,7 @@ class PulsarConnection(asyncio.Protocol):
     def writable(self) -> bool:
         return self._writable and not self.closed
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send at the end of this turn of the loop, together with everything else that is written in it."""
         if self.closed:
             return

@@ -31,8 +31,10 @@ from mainstem.broker.subscriptions.entries import (
     ENTRY_HEADER,
     MESSAGE_HEADER,
     ORDERING_HEADER,
+    OTHER_DOORS_NAME,
     RESERVED_PREFIX,
     MessageEntry,
+    MessageRun,
     read_varint,
 )
 from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
@@ -45,13 +47,14 @@ from mainstem.records.decoding import StoredRecord
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
 from mainstem.records.interpreted import check_section
 from mainstem.records.pulsar_kernels import unpack_messages
+from mainstem.records.pulsar_run_kernels import frame_messages
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
-OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar client wrote
 
 _NONE, _LZ4, _ZLIB, _ZSTD, _SNAPPY = range(5)
 _CODECS: dict[int, Codec] = {_LZ4: "lz4", _ZLIB: "gzip", _ZSTD: "zstd", _SNAPPY: "snappy"}
 _SIZE = struct.Struct(">I")
+_FRAME_OVERHEAD_BYTES = 40  # at most the sizes, tags and the entry of a MESSAGE
 _RECORD_OVERHEAD_BYTES = 96  # at most what a record adds to its message
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
@@ -276,6 +279,25 @@ def _take_properties(metadata: Any) -> Headers:
 def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
     """Metadata and payload of an entry."""
     return _encoded_batch(entry) if entry.batched else _encoded_single(entry.first)
+
+
+def message_frames(
+    run: MessageRun, consumer: bytes, ledger: bytes, partition: bytes, tail: bytes
+) -> memoryview:
+    """MESSAGE frames. The others are encoded fields: of the command, and of the message id around its entry."""
+    fields = _FRAME_OVERHEAD_BYTES + len(consumer) + len(ledger) + len(partition) + len(tail)
+    out = np.empty(run.size + fields * run.count, np.uint8)
+    size = compiled(frame_messages)(
+        run.bodies,
+        run.borders,
+        run.base,
+        octets(consumer),
+        octets(ledger),
+        octets(partition),
+        octets(tail),
+        out,
+    )
+    return out[:size].data
 
 
 def uncompressed(entry: MessageEntry) -> tuple[Any, bytes]:

@@ -19,12 +19,16 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from mainstem import limits
 from mainstem.doors.pulsar.messages import NUMBERS, BaseCommand
 from mainstem.errors import CorruptBatch, MalformedRequest
+from mainstem.records.compiled import compiled, octets
+from mainstem.records.pulsar_run_kernels import parse_ack
 
 MESSAGE_BYTES_MAX = 5 * limits.MIB  # of a payload, as clients are told
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 128 * limits.KIB  # with its command and metadata
@@ -34,6 +38,9 @@ _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED = struct.Struct(">HI")  # magic, checksum
 _MAGIC = 0x0E01
+_ACK_PREFIX = bytes((0x08, NUMBERS["ack"], NUMBERS["ack"] << 3 | 2))  # type, and the tag of the command
+_ID_BYTES_MIN = 6  # of an encoded message id with its tag
+ACK_BYTES_MIN = 512  # smaller ones are parsed faster otherwise
 
 
 class InvalidFrame(MalformedRequest):
@@ -87,6 +94,36 @@ def parse_frame(data: bytes) -> PulsarFrame:
     except DecodeError:
         raise InvalidFrame("bytes that are not a command") from None
     return PulsarFrame(command, memoryview(data)[_SIZE.size + size :])
+
+
+class SingleAcks(NamedTuple):
+    """An acknowledgement of whole entries, one by one."""
+
+    consumer: int
+    request: int  # -1: no answer is wanted
+    ledger: int
+    entries: npt.NDArray[np.int64]
+
+
+def parse_single_acks(data: bytes) -> SingleAcks | None:
+    """A frame with a large ACK; None: use `parse_frame`."""
+    at = _SIZE.size
+    if (
+        len(data) < ACK_BYTES_MIN
+        or data[at : at + 3] != _ACK_PREFIX
+        or _SIZE.unpack_from(data)[0] + at != len(data)
+    ):
+        return None
+    at += 3
+    while data[at] > 127:  # the size of the command, which follows from that of the frame
+        at += 1
+    facts = np.empty(4, np.int64)
+    entries = np.empty(len(data) // _ID_BYTES_MIN, np.int64)
+    count = compiled(parse_ack)(octets(data), at + 1, facts, entries)
+    consumer, type, request, ledger = facts.tolist()
+    if count <= 0 or type != 0 or consumer < 0:
+        return None
+    return SingleAcks(consumer, request, ledger, entries[:count])
 
 
 def split_payload(rest: memoryview) -> tuple[bytes, memoryview]:
