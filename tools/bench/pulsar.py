@@ -43,7 +43,7 @@ class _Client:
     def write(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def frame(self) -> bytes:
+    def frame(self) -> memoryview:
         while (found := self._frames.next()) is None:
             data = self._socket.recv(_RECEIVED_BYTES)
             if not data:

@@ -66,6 +66,30 @@ def record_at(index: RecordIndex, column: int) -> StoredRecord:
     )
 
 
+def first_record(header: BatchHeader, records: memoryview) -> StoredRecord:
+    """The first record of a batch; `records` is its section. Raises InvalidBatch."""
+    end, delta, timestamp, key_at, key_length, value_at, value_length, headers_at, headers = (
+        kernels.read_record(
+            records,
+            0,
+            len(records),
+            0,
+            header.last_offset_delta,
+            header.base_timestamp,
+            limits.HEADERS_PER_RECORD_MAX,
+        )
+    )
+    if end < 0:
+        raise InvalidBatch(f"{kernels.FAULTS[end]} (in the batch at offset {header.base_offset})")
+    return StoredRecord(
+        header.base_offset + delta,
+        header.max_timestamp if header.log_append_time else timestamp,
+        None if key_length < 0 else bytes(records[key_at : key_at + key_length]),
+        None if value_length < 0 else bytes(records[value_at : value_at + value_length]),
+        _decode_headers(bytes(records[headers_at:end]), 0, end - headers_at, headers) if headers else (),
+    )
+
+
 def lone_values(data: memoryview, from_offset: int) -> list[tuple[int, bytes]] | None:
     """Offset and value of each record from `from_offset` on, if all batches are as `build_lone` makes them: one record,
     no key, no headers, no codec. None: use `decode_records`."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from mainstem.records.pulsar_kernels import (
     copy_bytes,
     has_name,
@@ -20,8 +22,10 @@ from mainstem.records.pulsar_kernels import (
 )
 
 Octets = Any  # a uint8 array
-Column = Any  # an int64 array
+Column = Any  # an int64 array; checksums are uint32
 Table = Any  # a 2-D int64 array
+
+_1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(1, 8))
 
 SLOW = -2  # something that these kernels do not handle
 
@@ -41,26 +45,32 @@ _OFFSET, _TIME, _END, _KEY_AT, _KEY_LENGTH, _VALUE_AT, _VALUE_LENGTH, _HEADERS_A
 
 def checksum(data: Octets, at: int, end: int, table: Column) -> int:
     """CRC32C, eight bytes a step. `table`: eight tables of 256 numbers, one after another."""
-    crc = 0xFFFFFFFF
-    while end - at >= 8:
+    crc = np.uint32(0xFFFFFFFF)
+    i = np.uint64(at)  # unsigned, or each index would be checked for its sign
+    stop = np.uint64(end)
+    byte = np.uint32(255)
+    while stop - i >= np.uint64(8):
         low = crc ^ (
-            int(data[at]) | int(data[at + 1]) << 8 | int(data[at + 2]) << 16 | int(data[at + 3]) << 24
+            np.uint32(data[i])
+            | np.uint32(data[i + _1]) << np.uint32(8)
+            | np.uint32(data[i + _2]) << np.uint32(16)
+            | np.uint32(data[i + _3]) << np.uint32(24)
         )
         crc = (
-            table[1792 + (low & 255)]
-            ^ table[1536 + ((low >> 8) & 255)]
-            ^ table[1280 + ((low >> 16) & 255)]
-            ^ table[1024 + ((low >> 24) & 255)]
-            ^ table[768 + int(data[at + 4])]
-            ^ table[512 + int(data[at + 5])]
-            ^ table[256 + int(data[at + 6])]
-            ^ table[int(data[at + 7])]
+            table[np.uint64(1792) + np.uint64(low & byte)]
+            ^ table[np.uint64(1536) + np.uint64((low >> np.uint32(8)) & byte)]
+            ^ table[np.uint64(1280) + np.uint64((low >> np.uint32(16)) & byte)]
+            ^ table[np.uint64(1024) + np.uint64(low >> np.uint32(24))]
+            ^ table[np.uint64(768) + np.uint64(data[i + _4])]
+            ^ table[np.uint64(512) + np.uint64(data[i + _5])]
+            ^ table[np.uint64(256) + np.uint64(data[i + _6])]
+            ^ table[np.uint64(data[i + _7])]
         )
-        at += 8
-    while at < end:
-        crc = table[(crc ^ int(data[at])) & 255] ^ (crc >> 8)
-        at += 1
-    return crc ^ 0xFFFFFFFF
+        i += np.uint64(8)
+    while i < stop:
+        crc = table[np.uint64((crc ^ np.uint32(data[i])) & byte)] ^ (crc >> np.uint32(8))
+        i += _1
+    return int(crc ^ np.uint32(0xFFFFFFFF))
 
 
 def put_u32(out: Octets, at: int, value: int) -> int:

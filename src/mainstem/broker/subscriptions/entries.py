@@ -9,6 +9,7 @@ stored: they are the same for every reader, on every broker, after repacking, co
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -23,10 +24,10 @@ from mainstem.errors import InvalidBatch, OffsetOutOfRange, RecordsLost, TooLarg
 from mainstem.records import kernels
 from mainstem.records.checksums import step_tables
 from mainstem.records.compiled import compiled, octets
-from mainstem.records.decoding import StoredRecord, decode_records, record_at
-from mainstem.records.header import walk
-from mainstem.records.index import RecordIndex, index_slices
-from mainstem.records.pulsar_kernels import pack_messages
+from mainstem.records.decoding import StoredRecord, decode_records, first_record, record_at
+from mainstem.records.header import BatchHeader, walk
+from mainstem.records.index import RecordIndex, index_slices, section
+from mainstem.records.pulsar_kernels import pack_messages, stretch_without_entries
 from mainstem.records.pulsar_run_kernels import any_compressed, pack_lone_messages
 
 ENTRY_HEADER = "pulsar.entry"  # what the metadata of the entry says beyond the record
@@ -45,6 +46,9 @@ _PRODUCER_NAME = octets(OTHER_DOORS_NAME)
 _ENTRY_NAME = octets(ENTRY_HEADER.encode())
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
+
+_SCRATCH_BYTES_MAX = 4 * limits.MIB  # kept by each thread that decodes
+_kept = threading.local()
 
 Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -280,12 +284,67 @@ def add_entries(batches: Sequence[memoryview], offset: int, entries: list[Delive
     if sum(map(len, batches)) >= _INDEXED_BYTES_MIN:
         before = len(entries)
         try:
-            return max(
-                (_add_index(index, offset, entries, runs) for index in index_slices(batches)), default=-1
-            )
+            return max((_add_quickly(data, offset, entries, runs) for data in batches), default=-1)
         except (InvalidBatch, TooLarge):  # another door stored something without decoding it: find out which
             del entries[before:]
-    return max((_add_batches(batch, offset, entries) for batch in batches), default=-1)
+    return max((_add_batches(data, offset, entries) for data in batches), default=-1)
+
+
+def _add_quickly(data: memoryview, offset: int, entries: list[Delivery], runs: bool) -> int:
+    """Whole batches that are entries are packed, others are indexed."""
+    reached = -1
+    at = 0
+    while at < len(data):
+        rest = data[at:]
+        indexed = stop = compiled(stretch_without_entries)(octets(rest), _MESSAGE_NAME)
+        if stop < len(rest):
+            header = next(walk(rest, stop))
+            stop = header.end
+            entry = None
+            if (
+                not header.control
+                and header.base_offset >= offset
+                and header.count == header.last_offset_delta + 1
+            ):
+                entry = _packed(header, section(rest, header))
+        else:
+            entry = None
+        if entry is None:
+            indexed = stop  # the last one, too
+        for index in index_slices([rest[:indexed]]) if indexed else ():
+            reached = max(reached, _add_index(index, offset, entries, runs))
+        if entry is not None:
+            entries.append(entry)
+            reached = max(reached, entry.end)
+        at += stop
+    return reached
+
+
+def _packed(header: BatchHeader, records: memoryview) -> MessageEntry | None:
+    """A batch that is one entry; None if it is not, or if only Python can convert it."""
+    first = first_record(header, records)
+    if place_in_entry(first) != (0, header.count):
+        return None
+    out = scratch(2 * len(records) + 128 * header.count)
+    size = compiled(pack_messages)(
+        octets(records), 0, len(records), header.count, out, _MESSAGE_NAME, _ORDERING_NAME
+    )
+    if size < 0:
+        return None
+    entry = MessageEntry(header.base_offset, header.count, batched=True)
+    entry.add(first)
+    entry.pack(out[:size].tobytes())
+    return entry
+
+
+def scratch(size: int) -> Octets:
+    """Memory for the result of one kernel. Memory that is new to the process costs more than the kernel."""
+    kept: Octets | None = getattr(_kept, "out", None)
+    if kept is None or len(kept) < size:
+        kept = np.empty(size, np.uint8)
+        if size <= _SCRATCH_BYTES_MAX:
+            _kept.out = kept
+    return kept
 
 
 def _add_index(index: RecordIndex, offset: int, entries: list[Delivery], runs: bool) -> int:
@@ -293,41 +352,17 @@ def _add_index(index: RecordIndex, offset: int, entries: list[Delivery], runs: b
     column, columns = int(np.searchsorted(offsets, offset)), len(index)
     if column == columns:
         return -1
-    ends = np.cumsum(index.batches[:, kernels.COUNT])
     runs_from = column if runs else columns
     while column < columns:
-        batch = int(np.searchsorted(ends, column, "right"))
-        count = int(index.batches[batch, kernels.COUNT])
-        first = record_at(index, column)
-        place = place_in_entry(first)
-        entry = None
-        if place == (0, count) and column + count == ends[batch]:
-            entry = _packed(index, column, first, count)
-        if entry is not None:
-            entries.append(entry)
-            column += count
-        elif column >= runs_from and place is None and (added := _add_runs(index, column, entries)):
+        if column >= runs_from:
+            added = _add_runs(index, column, entries)
             column += added
-        else:
-            if place is None and column >= runs_from:
+            if not added:
                 runs_from = column + _RUN_RETRY_RECORDS
-            _add_record(first, entries)
+        else:
+            _add_record(record_at(index, column), entries)
             column += 1
     return int(offsets[-1]) + 1
-
-
-def _packed(index: RecordIndex, column: int, first: StoredRecord, count: int) -> MessageEntry | None:
-    """A whole batch that is one entry; None if only Python can convert it."""
-    fields = index.fields
-    size = int(fields[kernels.END, column + count - 1] - fields[kernels.START, column])
-    out = np.empty(size + _HEADER_GROWTH_BYTES * index.headers + 48 * count, np.uint8)
-    size = compiled(pack_messages)(index.octets, fields, column, count, out, _MESSAGE_NAME, _ORDERING_NAME)
-    if size < 0:
-        return None
-    entry = MessageEntry(int(fields[kernels.OFFSET, column]), count, batched=True)
-    entry.add(first)
-    entry.pack(out[:size].tobytes())
-    return entry
 
 
 def _add_runs(index: RecordIndex, column: int, entries: list[Delivery]) -> int:
@@ -345,7 +380,7 @@ def _add_runs(index: RecordIndex, column: int, entries: list[Delivery]) -> int:
         _ENTRY_NAME,
         _ORDERING_NAME,
         _PRODUCER_NAME,
-        _checksums(),
+        checksum_tables(),
     )
     if count:
         offsets = fields[kernels.OFFSET, column : column + count]
@@ -356,8 +391,8 @@ def _add_runs(index: RecordIndex, column: int, entries: list[Delivery]) -> int:
 
 
 @cache
-def _checksums() -> Integers:
-    return np.array(step_tables(), np.int64)
+def checksum_tables() -> npt.NDArray[np.uint32]:
+    return np.array(step_tables(), np.uint32)
 
 
 def _add_batches(data: memoryview, offset: int, entries: list[Delivery]) -> int:

@@ -18,7 +18,7 @@ from mainstem.broker.transactions.service import ProducerStamp, TransactionServi
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.records import encoded, message_frames
 from mainstem.doors.pulsar.topic_names import ledger_of, position_of
-from mainstem.doors.pulsar.wire import payload_frame, simple_frame, varint
+from mainstem.doors.pulsar.wire import payload_head, simple_frame, varint
 from mainstem.errors import InvalidInput
 
 INDIVIDUAL, CUMULATIVE = 0, 1
@@ -95,7 +95,8 @@ class PulsarConsumer:
             fields += b"\x28" + varint(self.epoch)
         command = b"\x08\x09\x4a" + varint(len(fields)) + fields  # type MESSAGE, field 9
         metadata, payload = encoded(entry)
-        self.client.write(payload_frame(command, metadata, payload))
+        self.client.write(payload_head(command, metadata, payload))
+        self.client.write(payload)
 
     def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
         if not self._may_read():
