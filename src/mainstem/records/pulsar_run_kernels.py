@@ -324,7 +324,7 @@ def parse_ack(data: Octets, at: int, facts: Column, entries: Column) -> int:
             count += 1
         else:
             value, at = read_unsigned(data, at, end)
-            if at < 0 or value < 0:
+            if at < 0 or value >= 1 << 62:
                 return SLOW
             if tag == 0x08:
                 facts[0] = value
