@@ -229,6 +229,21 @@ async def test_failover_delivers_in_order_and_again_after_a_change(run_entries: 
     await stage.subscription.close()
 
 
+async def test_what_is_left_of_a_run_is_not_delivered_before_what_its_consumer_returned() -> None:
+    stage = _Stage([b"k"] * 10, SubscriptionType.FAILOVER, run_entries=8)
+    stage.delivered = lambda *_: None  # type: ignore[method-assign]
+    first, second = stage.join("a", permits=3), stage.join("b")
+
+    def leave(*_: object) -> None:
+        stage.subscription.ack([(4, [(4, 5)])])
+        stage.leave(first)
+
+    first.deliver_run = leave  # type: ignore[method-assign]
+    await stage.settle()
+    assert list(second.held) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    await stage.subscription.close()
+
+
 async def test_delayed_records_come_when_they_are_due() -> None:
     stage = _Stage([b"k"] * 4, SubscriptionType.SHARED)
     stage.entries.deliver_at = {1: 5_000, 2: 3_000}

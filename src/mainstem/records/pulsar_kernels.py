@@ -44,10 +44,7 @@ def read_long_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
     if shift >= 63 and at < end and int(data[at]) < 0x80:
-        return (
-            value | 1 << 62,
-            at + 1,
-        )  # a negative number, or a large one: its value does not matter, but it is large
+        return value | 1 << 62, at + 1  # negative, or over 63 bits: nobody needs more than that it is large
     return 0, -1
 
 

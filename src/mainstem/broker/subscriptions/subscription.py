@@ -32,7 +32,9 @@ from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionB
 from mainstem.ledger.digest import mix
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
-ENTRIES_PER_TURN = 256  # delivered before other work of the loop gets its turn; a run counts as one
+# Delivered before other work of the loop gets its turn, a run counting as one entry.
+ENTRIES_PER_TURN = 256
+BYTES_PER_TURN = 1 * limits.MIB
 RUN_ENTRIES_MAX = 1_024  # delivered at once to a consumer
 HELD_ENTRIES_MAX = 2_000  # read, and waiting for a consumer of their slot
 HELD_BYTES_MAX = 16 * limits.MIB
@@ -313,7 +315,7 @@ class Subscription:
     def _settle_run(self, first: int, end: int) -> None:
         self._pending.settle_runs(first, end)
         for base in self._redelivered(first, end):
-            if base not in self._pending:
+            if base not in self._pending and base not in self._replaying:
                 del self._redeliveries[base]
 
     def _redelivered(self, first: int, end: int) -> list[int]:
@@ -506,8 +508,11 @@ class Subscription:
 
     async def _deliver_in_order(self) -> bool:
         """Returns whether there is more to do now."""
+        turn_bytes = 0
         for _ in range(ENTRIES_PER_TURN):
             consumer = self.active
+            if turn_bytes >= BYTES_PER_TURN:
+                return True
             if consumer is None or not consumer.has_permits:
                 return False
             entry = await self._next()
@@ -516,9 +521,10 @@ class Subscription:
             consumer = self.active
             if consumer is None:
                 return True
+            turn_bytes += entry.size
             if isinstance(entry, MessageRun):
                 rest = self._deliver_run(consumer, entry, min(entry.count, consumer.permits))
-                if rest is not None:
+                if rest is not None and not self._rewinds:  # the consumer may leave when it is served
                     self._read.appendleft(rest)
             else:
                 self._deliver(consumer, entry, -1)
@@ -534,7 +540,10 @@ class Subscription:
             await self._acks.settled()  # or records would come again that are acknowledged
             if self._rewinds or await self._deliver_again(blocked):
                 return True
+        turn_bytes = 0
         for _ in range(ENTRIES_PER_TURN):
+            if turn_bytes >= BYTES_PER_TURN:
+                return True
             if (
                 len(self._replaying) >= HELD_ENTRIES_MAX
                 or len(self._pending) >= UNACKED_ENTRIES_MAX
@@ -545,6 +554,7 @@ class Subscription:
             entry = await self._next()
             if entry is None or self._rewinds:
                 return self._rewinds
+            turn_bytes += entry.size
             if isinstance(entry, MessageRun):
                 if not self._share(entry):
                     return False
@@ -574,7 +584,8 @@ class Subscription:
             ready = self._ready()
             room = UNACKED_ENTRIES_MAX - len(self._pending)
             if not ready or room <= 0:
-                self._read.appendleft(rest)
+                if not self._rewinds:
+                    self._read.appendleft(rest)
                 return False
             self._turn += 1
             consumer = ready[self._turn % len(ready)]
