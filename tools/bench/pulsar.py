@@ -1,8 +1,8 @@
 """The Pulsar door, through a socket, with frames made beforehand: so that the server is measured, not a client.
 
 Batches have 1,000 messages of 100 bytes; the topics are `fsync`. Acknowledgements name single messages, and travel
-1,000 in a command, as clients send them. CPU is that of the server. The client is one Python process: the rates of single
-messages (pipelined, and Shared) are what it can do, not what the server can.
+1,000 in a command, as clients send them. CPU is that of the server. The client is one Python process, which limits the
+rates of single messages (pipelined, and Shared).
 """
 
 from __future__ import annotations

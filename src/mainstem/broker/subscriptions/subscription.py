@@ -26,10 +26,10 @@ from mainstem.broker.subscriptions.entries import (
     MessageEntryReader,
     MessageRun,
 )
-from mainstem.broker.subscriptions.hashing import HASH_SLOTS, slot_of
+from mainstem.broker.subscriptions.hashing import slot_of
 from mainstem.broker.subscriptions.pending import PendingEntries, PendingEntry, PendingRun
-from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionBusy
-from mainstem.ledger.digest import mix
+from mainstem.broker.subscriptions.slots import KeySlots, check_ranges
+from mainstem.errors import MainstemError, NotFound, SubscriptionBusy
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
 # Delivered before other work of the loop gets its turn, a run counting as one entry.
@@ -99,8 +99,7 @@ class Subscription:
         self._delayed_bases: set[int] = set()
         # What open transactions hold: producer → base → (slot, first offset that it holds).
         self._in_transactions: dict[int, dict[int, tuple[int, int]]] = {}
-        self._slot_holders: dict[int, tuple[SubscriptionConsumer, int]] = {}  # entries in flight by slot
-        self._owners: dict[int, SubscriptionConsumer] = {}  # by slot, as long as the consumers stay
+        self._slots = KeySlots()
         self._turn = 0
 
     # Consumers
@@ -119,9 +118,9 @@ class Subscription:
             if type is SubscriptionType.EXCLUSIVE:
                 raise SubscriptionBusy(f"exclusive subscription {self.name!r} has a consumer already")
             if type is SubscriptionType.KEY_SHARED:
-                _check_ranges(consumer, self.consumers)
+                check_ranges(consumer, self.consumers)
         elif type is SubscriptionType.KEY_SHARED:
-            _check_ranges(consumer, ())
+            check_ranges(consumer, ())
 
     def join(self, consumer: SubscriptionConsumer, type: SubscriptionType) -> None:
         """Raises SubscriptionBusy, InvalidInput."""
@@ -131,7 +130,7 @@ class Subscription:
                 self._forget_progress()
             self.type = type
         self.consumers.append(consumer)
-        self._owners.clear()
+        self._slots.assign_again()
         self.sought = False
         if self.type in _IN_ORDER:
             self._choose_active()
@@ -144,7 +143,7 @@ class Subscription:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._owners.clear()
+        self._slots.assign_again()
         if self.type in _IN_ORDER:
             if consumer is self.active:
                 self._forget_progress()
@@ -189,7 +188,7 @@ class Subscription:
         self._held_bytes = 0
         self._delayed.clear()
         self._delayed_bases.clear()
-        self._slot_holders.clear()
+        self._slots.clear()
         self._in_transactions.clear()
         self._rewinds = True
 
@@ -351,12 +350,8 @@ class Subscription:
 
     def _drop(self, pending: PendingEntry) -> None:
         self._pending.drop(pending)
-        holder = self._slot_holders.get(pending.slot) if pending.slot >= 0 else None
-        if holder is not None:
-            if holder[1] <= 1:
-                del self._slot_holders[pending.slot]
-            else:
-                self._slot_holders[pending.slot] = (holder[0], holder[1] - 1)
+        if pending.slot >= 0:
+            self._slots.settled(pending.slot)
 
     def _return_all(self, consumer: SubscriptionConsumer) -> None:
         """Deliver again what a consumer has."""
@@ -650,11 +645,8 @@ class Subscription:
     def _choose(self, slot: int) -> SubscriptionConsumer | None:
         """Who gets an entry of a slot now."""
         if slot >= 0:
-            owner = self._owner(slot)
-            holder = self._slot_holders.get(slot)
-            if owner is None or not owner.takes_more or (holder is not None and holder[0] is not owner):
-                return None
-            return owner
+            owner = self._slots.taker(slot, self.consumers)
+            return owner if owner is not None and owner.takes_more else None
         ready = self._ready()
         if not ready:
             return None
@@ -667,25 +659,6 @@ class Subscription:
         best = min((consumer.priority for consumer in ready), default=0)
         return [consumer for consumer in ready if consumer.priority == best]
 
-    def _owner(self, slot: int) -> SubscriptionConsumer | None:
-        owner = self._owners.get(slot)
-        if owner is None and self.consumers:
-            if self.consumers[0].ranges is not None:
-                owner = next(
-                    (
-                        consumer
-                        for consumer in self.consumers
-                        if any(first <= slot <= last for first, last in consumer.ranges or ())
-                    ),
-                    None,
-                )
-            else:
-                # The highest score: a consumer that comes or goes moves no slots between the others.
-                owner = max(self.consumers, key=lambda consumer: mix(slot, consumer.serial, 0, 1))
-            if owner is not None:
-                self._owners[slot] = owner
-        return owner
-
     def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
         base = entry.base
         left = self._left(base, entry.end)
@@ -694,8 +667,7 @@ class Subscription:
         unacked = self._pending.add(entry, consumer, slot, left)
         self._bound_pending()
         if slot >= 0:
-            holder = self._slot_holders.get(slot)
-            self._slot_holders[slot] = (consumer, 1 if holder is None else holder[1] + 1)
+            self._slots.took(slot, consumer)
         consumer.permits -= entry.count
         consumer.delivered += unacked
         consumer.sink.deliver(entry, self._redeliveries.get(base, 0), left if partial else None)
@@ -718,19 +690,3 @@ class Subscription:
             entry = self._pending.drop_first()
             if entry is not None:
                 self._drop(entry)
-
-
-def _check_ranges(consumer: SubscriptionConsumer, others: Iterable[SubscriptionConsumer]) -> None:
-    """Raises InvalidInput."""
-    if consumer.ranges is not None and not all(
-        0 <= first <= last < HASH_SLOTS for first, last in consumer.ranges
-    ):
-        raise InvalidInput(f"hash ranges are from 0 to {HASH_SLOTS - 1}")
-    for other in others:
-        if (consumer.ranges is None) != (other.ranges is None):
-            raise InvalidInput("consumers of a Key_Shared subscription are all sticky, or none is")
-        for first, last in consumer.ranges or ():
-            if any(
-                first <= taken_last and taken_first <= last for taken_first, taken_last in other.ranges or ()
-            ):
-                raise InvalidInput(f"another consumer takes a part of the hash range {first} to {last}")
