@@ -25,6 +25,7 @@ from mainstem.doors.pulsar.wire import (
     FRAME_BYTES_MAX,
     FrameBuffer,
     InvalidFrame,
+    is_send,
     parse_frame,
     parse_single_acks,
     simple_frame,
@@ -336,14 +337,15 @@ class PulsarConnection(asyncio.Protocol):
         size = self._frames.next_bytes
         if not size or size > SEND_FRAME_BYTES_MAX or len(self._frames) < 2 * size or not self.producers:
             return False
-        run = parse_sends(self._frames.rest(), SEND_FRAME_BYTES_MAX)
-        producer = None if run is None else self.producers.get(run.producer)
-        if run is None or producer is None:
+        rest = self._frames.rest()
+        run = parse_sends(rest, SEND_FRAME_BYTES_MAX) if is_send(rest) else None
+        if run is None:
             return False
         context = self.context
-        topic = context.broker.streams.get(producer.topic.name)
-        if not producer.joins_sends(topic):
-            self._alone = run.messages - 1
+        producer = self.producers.get(run.producer)
+        topic = None if producer is None else context.broker.streams.get(producer.topic.name)
+        if producer is None or not producer.joins_sends(topic):
+            self._alone = run.messages - 1  # or each of them would be parsed as often as there are more
             return False
         self._frames.skip(run.frame_bytes)
         context.metrics.commands["send"] += run.messages

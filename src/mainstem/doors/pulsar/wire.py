@@ -38,6 +38,7 @@ _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED = struct.Struct(">HI")  # magic, checksum
 _MAGIC = 0x0E01
+_SEND_PREFIX = bytes((0x08, NUMBERS["send"]))
 _ACK_PREFIX = bytes((0x08, NUMBERS["ack"], NUMBERS["ack"] << 3 | 2))  # type, and the tag of the command
 _ID_BYTES_MIN = 6  # of an encoded message id with its tag
 ACK_BYTES_MIN = 512  # smaller ones are parsed faster otherwise
@@ -123,6 +124,11 @@ def parse_frame(data: memoryview) -> PulsarFrame:
     except DecodeError:
         raise InvalidFrame("bytes that are not a command") from None
     return PulsarFrame(command, data[_SIZE.size + size :])
+
+
+def is_send(data: memoryview) -> bool:
+    """Whether frames, with their sizes, begin with a SEND."""
+    return data[2 * _SIZE.size : 2 * _SIZE.size + 2] == _SEND_PREFIX
 
 
 class SingleAcks(NamedTuple):
