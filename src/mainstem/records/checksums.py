@@ -52,3 +52,11 @@ def _bytewise(columns: list[int]) -> _Bytewise:
         for bit in range(8):
             table += [columns[8 * byte + bit] ^ value for value in table]
     return a, b, c, d
+
+
+def step_tables() -> list[int]:
+    """Eight tables of 256 checksums, one after another: of each byte, followed by 0 to 7 zero bytes."""
+    tables = [_after_zero_byte(byte) for byte in range(256)]
+    for at in range(7 * 256):
+        tables.append(tables[tables[at] & 255] ^ tables[at] >> 8)
+    return tables

@@ -10,7 +10,15 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.records import compaction_kernels, json_kernels, kernels, pulsar_kernels, writing_kernels
+from mainstem.records import (
+    compaction_kernels,
+    json_kernels,
+    kernels,
+    pulsar_kernels,
+    pulsar_run_kernels,
+    pulsar_send_kernels,
+    writing_kernels,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +42,8 @@ _CALLED_BY_KERNELS = (
     writing_kernels.span_bytes,
     writing_kernels.write_span,
     pulsar_kernels.read_unsigned,
+    pulsar_kernels.read_long_unsigned,
+    pulsar_kernels.read_length,
     pulsar_kernels.write_unsigned,
     pulsar_kernels.unsigned_bytes,
     pulsar_kernels.zigzag_size,
@@ -43,6 +53,16 @@ _CALLED_BY_KERNELS = (
     pulsar_kernels.is_reserved,
     pulsar_kernels.skip_field,
     pulsar_kernels.read_record_header,
+    pulsar_run_kernels.checksum,
+    pulsar_run_kernels.put_u32,
+    pulsar_run_kernels.put_entry,
+    pulsar_run_kernels.put_properties,
+    pulsar_run_kernels.put_message,
+    pulsar_send_kernels.get_u32,
+    pulsar_send_kernels.read_send,
+    pulsar_send_kernels.put_record,
+    pulsar_send_kernels.is_opaque,
+    pulsar_send_kernels.read_property,
     json_kernels.utf8_length,
     json_kernels.skip_space,
     json_kernels.skip_hex,

@@ -20,7 +20,7 @@ from mainstem.records.header import (
     BatchHeader,
     walk,
 )
-from mainstem.records.index import Buffer, index_slices, section
+from mainstem.records.index import Buffer, RecordIndex, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -49,6 +49,45 @@ def decode_records(
         if header.control or header.next_offset <= from_offset:
             continue
         yield from _decode_batch(header, _as_bytes(section(data, header, decoded_max)), from_offset)
+
+
+def record_at(index: RecordIndex, column: int) -> StoredRecord:
+    """One record of an index."""
+    offset, timestamp, _, end, key_at, key_length, value_at, value_length, headers_at, headers = index.fields[
+        :, column
+    ].tolist()
+    data = index.data
+    return StoredRecord(
+        offset,
+        timestamp,
+        None if key_length < 0 else bytes(data[key_at : key_at + key_length]),
+        None if value_length < 0 else bytes(data[value_at : value_at + value_length]),
+        _decode_headers(bytes(data[headers_at:end]), 0, end - headers_at, headers) if headers else (),
+    )
+
+
+def first_record(header: BatchHeader, records: memoryview) -> StoredRecord:
+    """The first record of a batch; `records` is its section. Raises InvalidBatch."""
+    end, delta, timestamp, key_at, key_length, value_at, value_length, headers_at, headers = (
+        kernels.read_record(
+            records,
+            0,
+            len(records),
+            0,
+            header.last_offset_delta,
+            header.base_timestamp,
+            limits.HEADERS_PER_RECORD_MAX,
+        )
+    )
+    if end < 0:
+        raise InvalidBatch(f"{kernels.FAULTS[end]} (in the batch at offset {header.base_offset})")
+    return StoredRecord(
+        header.base_offset + delta,
+        header.max_timestamp if header.log_append_time else timestamp,
+        None if key_length < 0 else bytes(records[key_at : key_at + key_length]),
+        None if value_length < 0 else bytes(records[value_at : value_at + value_length]),
+        _decode_headers(bytes(records[headers_at:end]), 0, end - headers_at, headers) if headers else (),
+    )
 
 
 def lone_values(data: memoryview, from_offset: int) -> list[tuple[int, bytes]] | None:

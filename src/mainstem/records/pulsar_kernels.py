@@ -10,20 +10,30 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 Octets = Any  # a uint8 array
-Table = Any  # a 2-D int64 array
 
 DAMAGED = -1  # invalid messages, or records that are not the whole of one entry
 SLOW = -2  # something that these kernels do not handle
 
-# Rows of the record index, as in kernels.py.
-_OFFSET, _END, _KEY_AT, _KEY_LENGTH, _VALUE_AT, _VALUE_LENGTH, _HEADERS_AT, _HEADERS = 0, 3, 4, 5, 6, 7, 8, 9
-
+# A message has at most GROWTH times the bytes of its record, and MESSAGE_BYTES more.
+_GROWTH = 4
+_MESSAGE_BYTES = 64
 _PREFIX_BYTES = 7  # of "pulsar.", which all reserved headers begin with
 
 
 def read_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
     """(value, position after it); the position is -1 if the number is cut off. Only lengths and tags are read so."""
+    if at < end:
+        byte = int(data[at])
+        if byte < 0x80:
+            return byte, at + 1
+    return read_long_unsigned(data, at, end)
+
+
+def read_long_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
+    """The general case, in its own function so that the common case is small enough to be inlined."""
     value = 0
     shift = 0
     while at < end and shift < 63:
@@ -34,7 +44,7 @@ def read_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
     if shift >= 63 and at < end and int(data[at]) < 0x80:
-        return value, at + 1  # the tenth byte of a negative number, whose value nobody needs
+        return value | 1 << 62, at + 1  # negative, or over 63 bits: nobody needs more than that it is large
     return 0, -1
 
 
@@ -63,15 +73,15 @@ def zigzag_size(value: int) -> int:
 
 def copy_bytes(out: Octets, to: int, data: Octets, start: int, length: int) -> int:
     """Returns the position after the copy."""
-    source = data[start : start + length]
-    target = out[to : to + length]
-    for i in range(length):
-        target[i] = source[i]
+    target = np.uint64(to)  # unsigned, or each index would be checked for its sign
+    source = np.uint64(start)
+    for i in range(np.uint64(length)):
+        out[target + i] = data[source + i]
     return to + length
 
 
 def is_ascii(data: Octets, at: int, length: int) -> bool:
-    for i in range(at, at + length):  # noqa: SIM110  # numba compiles no generators
+    for i in range(np.uint64(at), np.uint64(at + length)):  # noqa: SIM110  # numba compiles no generators
         if data[i] >= 0x80:
             return False
     return True
@@ -80,8 +90,9 @@ def is_ascii(data: Octets, at: int, length: int) -> bool:
 def has_name(data: Octets, at: int, length: int, name: Octets) -> bool:
     if length != len(name):
         return False
-    for i in range(length):  # noqa: SIM110
-        if data[at + i] != name[i]:
+    start = np.uint64(at)
+    for i in range(np.uint64(length)):  # noqa: SIM110
+        if data[start + i] != name[i]:
             return False
     return True
 
@@ -90,8 +101,9 @@ def is_reserved(data: Octets, at: int, length: int, name: Octets) -> bool:
     """Whether it begins as the reserved `name` does."""
     if length < _PREFIX_BYTES:
         return False
-    for i in range(_PREFIX_BYTES):  # noqa: SIM110
-        if data[at + i] != name[i]:
+    start = np.uint64(at)
+    for i in range(np.uint64(_PREFIX_BYTES)):  # noqa: SIM110
+        if data[start + i] != name[i]:
             return False
     return True
 
@@ -119,22 +131,78 @@ def skip_field(data: Octets, tag: int, at: int, end: int) -> tuple[int, int, int
     return start, length, start + length
 
 
-def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ordering: Octets) -> int:
+def read_length(data: Octets, at: int, end: int) -> tuple[int, int]:
+    """A zigzag varint that is at least -1, and the position after it; that is -1 if the number is invalid."""
+    raw, at = read_unsigned(data, at, end)
+    if at < 0 or (raw & 1 and raw != 1):
+        return 0, -1
+    return (-1 if raw == 1 else raw >> 1), at
+
+
+def stretch_without_entries(data: Octets, message: Octets) -> int:
+    """The end of the batches at the start that are neither compressed nor written as one entry of several records.
+
+    `message` is the name of the header that records of such entries have."""
+    at = 0
+    size = len(data)
+    while size - at >= 61:
+        length = 0
+        for k in range(8, 12):
+            length = (length << 8) | int(data[at + k])
+        end = at + 12 + length
+        if data[at + 22] & 0x07 or end > size:
+            return at
+        _, step = read_unsigned(data, at + 61, end)
+        _, step = read_unsigned(data, step + 1, end) if step >= 0 else (0, -1)
+        _, step = read_unsigned(data, step, end) if step >= 0 else (0, -1)
+        for _ in range(2):
+            skipped, step = read_length(data, step, end) if step >= 0 else (0, -1)
+            step = step + max(skipped, 0) if step >= 0 and skipped <= end - step else -1
+        headers, step = read_length(data, step, end) if step >= 0 else (0, -1)
+        while headers > 0 and step >= 0:
+            name_at, name_length, _, _, step = read_record_header(data, step, end)
+            if step >= 0 and has_name(data, name_at, name_length, message):
+                return at
+            headers -= 1
+        at = end
+    return size
+
+
+def pack_messages(
+    data: Octets, at: int, end: int, count: int, out: Octets, message: Octets, ordering: Octets
+) -> int:
     """Write the records of one entry as messages. Returns the bytes written, DAMAGED or SLOW.
 
-    `fields` is a record index; `message` and `ordering` are the names of reserved headers."""
-    count = fields.shape[1]
+    The records are at [at, end); `message` and `ordering` are the names of reserved headers. What does not fit into
+    `out` is left to the slow path."""
     to = 0
     for i in range(count):
-        if fields[_OFFSET, i] != fields[_OFFSET, 0] + i:
+        length, at = read_length(data, at, end)
+        if at < 0 or length < 1 or length > end - at:
             return DAMAGED
+        stop = at + length
+        _, at = read_unsigned(data, at + 1, stop)  # the time
+        if at < 0:
+            return DAMAGED
+        delta, at = read_length(data, at, stop)
+        if at < 0 or delta != i:
+            return DAMAGED
+        key_length, key_at = read_length(data, at, stop)
+        if key_at < 0 or key_length > stop - key_at:
+            return DAMAGED
+        value_length, value_at = read_length(data, key_at + max(key_length, 0), stop)
+        if value_at < 0 or value_length > stop - value_at:
+            return DAMAGED
+        headers, at = read_length(data, value_at + max(value_length, 0), stop)
+        if at < 0:
+            return DAMAGED
+        if _GROWTH * length + _MESSAGE_BYTES > len(out) - to:
+            return SLOW
         size_at = to
         to += 4
         found = False
-        at = int(fields[_HEADERS_AT, i])
-        end = int(fields[_END, i])
-        for _ in range(int(fields[_HEADERS, i])):
-            name_at, name_length, content_at, content_length, at = read_record_header(data, at, end)
+        for _ in range(headers):
+            name_at, name_length, content_at, content_length, at = read_record_header(data, at, stop)
             if at < 0:
                 return DAMAGED
             content_length = max(content_length, 0)
@@ -143,25 +211,25 @@ def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ord
                     if found:
                         return SLOW
                     found = True
-                    stop = content_at + content_length
-                    index, rest = read_unsigned(data, content_at, stop)
+                    content_stop = content_at + content_length
+                    index, rest = read_unsigned(data, content_at, content_stop)
                     if rest < 0:
                         return DAMAGED
-                    total, rest = read_unsigned(data, rest, stop)
+                    total, rest = read_unsigned(data, rest, content_stop)
                     if rest < 0 or index != i or total != count:
                         return DAMAGED
                     step = rest
-                    while step < stop:
-                        tag, step = read_unsigned(data, step, stop)
+                    while step < content_stop:
+                        tag, step = read_unsigned(data, step, content_stop)
                         if step < 0:
                             return SLOW
                         field = tag >> 3
                         if field == 1 or field == 2 or field == 6:
                             return SLOW
-                        _, _, step = skip_field(data, tag, step, stop)
+                        _, _, step = skip_field(data, tag, step, content_stop)
                         if step < 0:
                             return SLOW
-                    to = copy_bytes(out, to, data, rest, stop - rest)
+                    to = copy_bytes(out, to, data, rest, content_stop - rest)
                 elif has_name(data, name_at, name_length, ordering):
                     out[to] = 0x3A
                     to = write_unsigned(out, to + 1, content_length)
@@ -182,17 +250,14 @@ def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ord
             out[to] = 0x12
             to = write_unsigned(out, to + 1, content_length)
             to = copy_bytes(out, to, data, content_at, content_length)
-        if not found:
+        if not found or at != stop:
             return DAMAGED
-        key_length = int(fields[_KEY_LENGTH, i])
         if key_length >= 0:
-            key_at = int(fields[_KEY_AT, i])
             if not is_ascii(data, key_at, key_length):
                 return SLOW
             out[to] = 0x12
             to = write_unsigned(out, to + 1, key_length)
             to = copy_bytes(out, to, data, key_at, key_length)
-        value_length = int(fields[_VALUE_LENGTH, i])
         if value_length < 0:
             value_length = 0
             out[to] = 0x48
@@ -203,8 +268,8 @@ def pack_messages(data: Octets, fields: Table, out: Octets, message: Octets, ord
         size = to - size_at - 4
         for k in range(4):
             out[size_at + k] = (size >> (24 - 8 * k)) & 0xFF
-        to = copy_bytes(out, to, data, int(fields[_VALUE_AT, i]), value_length)
-    return to
+        to = copy_bytes(out, to, data, value_at, value_length)
+    return to if at == end else DAMAGED
 
 
 def unpack_messages(
@@ -241,6 +306,7 @@ def unpack_messages(
         payload = -1
         null_value = False
         rest = 0
+        properties = False
         own_headers = 1
         header_bytes = 0
         while at < stop:
@@ -271,6 +337,7 @@ def unpack_messages(
                 if not is_ascii(data, name_at, name_length):
                     return SLOW
                 own_headers += 1
+                properties = True
                 header_bytes += zigzag_size(name_length) + name_length
                 header_bytes += zigzag_size(value_length) + value_length
             elif tag == 0x12:
@@ -333,14 +400,14 @@ def unpack_messages(
         to = write_unsigned(out, to, content << 1)
         to = write_unsigned(out, to, i)
         to = write_unsigned(out, to, count)
-        at = start
+        at = start if rest else stop
         while at < stop:
             field_at = at
             tag, at = read_unsigned(data, at, stop)
             _, _, at = skip_field(data, tag, at, stop)
             if tag != 0x0A and tag != 0x12 and tag != 0x18 and tag != 0x3A:
                 to = copy_bytes(out, to, data, field_at, at - field_at)
-        at = start
+        at = start if properties else stop
         while at < stop:
             tag, at = read_unsigned(data, at, stop)
             inner_at, inner_length, at = skip_field(data, tag, at, stop)

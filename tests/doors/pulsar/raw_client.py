@@ -78,11 +78,17 @@ class RawClient:
         self, sequence: int, payload: bytes, id: int = 1, key: bytes | None = None, **fields: object
     ) -> Any:
         """Returns the receipt or the error."""
+        return self.ask(self.send_frame(sequence, payload, id, key, **fields))
+
+    @staticmethod
+    def send_frame(
+        sequence: int, payload: bytes, id: int = 1, key: bytes | None = None, **fields: object
+    ) -> bytes:
         command = simple_frame("send", producer_id=id, sequence_id=sequence, **fields)[8:]
         metadata = MessageMetadata(
             producer_name=b"p", sequence_id=sequence, publish_time=1, partition_key=key
         )
-        return self.ask(payload_frame(command, metadata.SerializeToString(), payload))
+        return payload_frame(command, metadata.SerializeToString(), payload)
 
     def subscribe(self, topic: str, subscription: str, type: int, id: int = 1) -> None:
         answer = self.request(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem import limits
-from mainstem.broker.subscriptions.entries import MessageEntry, _add_batches
+from mainstem.broker.subscriptions.entries import Delivery, MessageEntry, MessageRun, add_entries
 from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
-from mainstem.doors.pulsar.records import batch_of, encoded
+from mainstem.doors.pulsar.records import batch_of, encoded, message_frames, parse_sends, receipt_frames
+from mainstem.doors.pulsar.wire import (
+    FrameBuffer,
+    parse_frame,
+    parse_single_acks,
+    payload_frame,
+    simple_frame,
+    split_payload,
+)
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
-from mainstem.records.header import stamp
+from mainstem.records.header import check_slice, stamp
 
 _words = st.text("abcé/. ", max_size=6)
 _names = st.one_of(_words, st.just("pulsar.entry"), st.just("pulsar.message"))
@@ -72,22 +80,26 @@ def _framed(messages: list[tuple[Any, bytes]]) -> bytes:
 def _stored(batch: bytearray, base: int = 10) -> list[MessageEntry]:
     """The entries of a batch that was appended at an offset."""
     stamp(memoryview(batch), base, 0)
-    entries: list[MessageEntry] = []
-    _add_batches(memoryview(batch), 0, entries)
-    return entries
+    return _entries([memoryview(batch)])
+
+
+def _entries(batches: list[memoryview]) -> list[MessageEntry]:
+    entries: list[Delivery] = []
+    add_entries(batches, 0, entries, runs=False)
+    return cast("list[MessageEntry]", entries)
 
 
 def _rebatched(batch: bytearray, base: int = 10) -> list[MessageEntry]:
     """The same records, each stored in a batch of its own."""
     stamp(memoryview(batch), base, 0)
-    entries: list[MessageEntry] = []
+    entries: list[Delivery] = []
     for record in decode_records(batch):
         alone = build_batch(
             [record.value], keys=[record.key], headers=[record.headers], timestamps_ms=record.timestamp_ms
         )
         stamp(memoryview(alone), record.offset, 0)
-        _add_batches(memoryview(alone), 0, entries)
-    return entries
+        add_entries([memoryview(alone)], 0, entries, runs=False)
+    return cast("list[MessageEntry]", entries)
 
 
 def _messages(metadata: bytes, payload: bytes) -> list[tuple[Any, bytes]]:
@@ -133,6 +145,165 @@ def test_a_batch_comes_back_as_it_was_published(sent: list[tuple[Any, bytes]], c
         assert (told.producer_name, told.sequence_id, told.publish_time) == (b"p", 4, 1_700_000_000_000)
         copies = [(SingleMessageMetadata.FromString(one.SerializeToString()), value) for one, value in sent]
         _same(_messages(data, content), copies)
+
+
+@st.composite
+def lone_messages(draw: Any) -> tuple[Any, bytes]:
+    """A MessageMetadata and its payload, as clients send a message that is not in a batch."""
+    metadata = _published()
+    payload = draw(_values)
+    _fill(draw, metadata, payload)
+    if draw(st.booleans()):
+        metadata.schema_version = draw(_values)
+    if draw(st.integers(0, 4)) == 0:
+        metadata.deliver_at_time = draw(st.integers(0, 2**40))
+    return metadata, payload
+
+
+@given(st.lists(lone_messages(), min_size=1, max_size=6), st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_messages_of_their_own_are_the_same_in_runs(sent: list[tuple[Any, bytes]], gap: int) -> None:
+    """Enough of them for compiled code, with gaps between the offsets, and records of another door among them."""
+    stored = bytearray()
+    offset = 0
+    while len(stored) < 16_384:
+        for metadata, payload in sent:
+            copied = MessageMetadata.FromString(metadata.SerializeToString())
+            batch = batch_of(copied, memoryview(payload)).batch
+            offset = stamp(memoryview(batch), offset, 0)
+            stored += batch
+        other = build_batch(
+            [b"a", None], keys=[b"k", None], headers=[[("h", None)], []], timestamps_ms=[5, 6]
+        )
+        offset = stamp(memoryview(other), offset, 0) + gap - 1
+        stored += other
+    last = build_batch([b"v"] * 100, timestamps_ms=7)
+    stamp(memoryview(last), offset, 0)
+    stored += last
+    one_by_one = _entries([memoryview(stored)])
+    expected = {}
+    for entry in one_by_one:
+        data, content = encoded(entry)
+        expected[entry.base] = MessageMetadata.FromString(data), content
+    deliveries: list[Delivery] = []
+    add_entries([memoryview(stored)], 0, deliveries, runs=True)
+    assert any(isinstance(one, MessageRun) for one in deliveries)
+    found = {}
+    for one in deliveries:
+        if isinstance(one, MessageEntry):
+            data, content = encoded(one)
+            found[one.base] = MessageMetadata.FromString(data), content
+            continue
+        frames = FrameBuffer()
+        frames.feed(bytes(message_frames(one, b"\x08\x05", b"\x08\x07\x10", b"", b"\x18\x03")))
+        while (frame := frames.next()) is not None:
+            command, rest = parse_frame(frame)
+            message = command.message
+            assert (message.consumer_id, message.message_id.ledgerId, message.redelivery_count) == (5, 7, 3)
+            encoded_metadata, body = split_payload(rest)
+            found[message.message_id.entryId] = MessageMetadata.FromString(encoded_metadata), bytes(body)
+    assert list(found) == list(expected)
+    assert found == expected
+
+
+def _send(number: int, metadata: Any, payload: bytes) -> bytes:
+    command = simple_frame("send", producer_id=3, sequence_id=number, highest_sequence_id=number % 2 * number)
+    return payload_frame(command[8:], metadata.SerializeToString(), payload)
+
+
+@given(st.lists(lone_messages(), min_size=2, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_messages_that_arrive_together_are_stored_as_if_alone(sent: list[tuple[Any, bytes]]) -> None:
+    frames = [_send(number, *message) for number, message in enumerate(sent, 1)]
+    run = parse_sends(memoryview(b"".join(frames)), 4_096)
+    count = 0 if run is None else run.messages
+    if not any(_needs_python(metadata) for metadata, _ in sent[:2]):
+        assert count >= 2
+    assert count < 2 or count == len(sent) or _needs_python(sent[count][0])
+    if run is None:
+        return
+    assert run.frame_bytes == sum(map(len, frames[:count]))
+    check_slice(memoryview(run.batch), batch_bytes_max=1 << 20)
+    for got, (metadata, payload) in zip(decode_records(run.batch), sent[:count], strict=True):
+        copied = MessageMetadata.FromString(metadata.SerializeToString())
+        (alone,) = decode_records(batch_of(copied, memoryview(payload)).batch)
+        assert (got.timestamp_ms, got.key, got.value) == (alone.timestamp_ms, alone.key, alone.value)
+        assert [_readable(row) for row in got.headers] == [_readable(row) for row in alone.headers]
+    receipts = FrameBuffer()
+    receipts.feed(bytes(receipt_frames(run, 300, b"\x08\x03", b"\x08\x07\x10", b"\x18\x02")))
+    for number in range(1, count + 1):
+        frame = receipts.next()
+        assert frame is not None
+        receipt = parse_frame(frame).command.send_receipt
+        assert (receipt.producer_id, receipt.sequence_id) == (3, number)
+        assert receipt.highest_sequence_id == number % 2 * number
+        place = receipt.message_id
+        assert (place.ledgerId, place.entryId, place.partition) == (7, 299 + number, 2)
+    assert receipts.next() is None
+
+
+def _needs_python(metadata: Any) -> bool:
+    return (
+        metadata.HasField("deliver_at_time")
+        or metadata.HasField("null_value")
+        or metadata.partition_key_b64_encoded
+        or any(not row.key.isascii() or row.key.startswith(b"pulsar.") for row in metadata.properties)
+    )
+
+
+def _readable(header: tuple[str, bytes | None]) -> tuple[str, Any]:
+    """The fields of an entry's metadata may be in any order."""
+    name, content = header
+    return (name, MessageMetadata.FromString(content or b"")) if name == "pulsar.entry" else header
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_frames_are_cut_wherever_the_bytes_are_divided(size: int) -> None:
+    sent = [_send(number, _published(), b"v" * number) for number in (1, 300, 2, 50)]
+    data = b"".join(sent)
+    frames, found = FrameBuffer(), []
+    for at in range(0, len(data), size):
+        frames.feed(data[at : at + size])
+        while (frame := frames.next()) is not None:
+            found.append(bytes(frame))
+    assert found == [frame[4:] for frame in sent]
+    assert len(frames) == 0
+
+
+@pytest.mark.parametrize("cut", [1, 40, 80])
+def test_damaged_sends_are_left_to_be_refused_alone(cut: int) -> None:
+    frames = bytearray(_send(1, _published(), b"v" * 50) * 3)
+    size = len(frames) // 3
+    frames[size + cut] ^= 0xFF
+    assert parse_sends(memoryview(frames), 4_096) is None
+    frames[size + cut] ^= 0xFF
+    frames[2 * size + cut] ^= 0xFF
+    run = parse_sends(memoryview(frames), 4_096)
+    assert run is not None
+    assert run.messages == 2
+
+
+def test_acknowledgements_are_parsed_like_any_command() -> None:
+    ids = [{"ledgerId": 7, "entryId": number * 3, "partition": -1} for number in range(200)]
+    data = memoryview(simple_frame("ack", consumer_id=4, ack_type=0, message_id=ids, request_id=9))[4:]
+    acks = parse_single_acks(data)
+    assert acks is not None
+    assert (acks.consumer, acks.request, acks.ledger) == (4, 9, 7)
+    assert acks.entries.tolist() == [number * 3 for number in range(200)]
+    for other in (
+        {"ack_type": 1},
+        {"txnid_least_bits": 1},
+        {"message_id": [*ids, {"ledgerId": 8, "entryId": 1}]},
+        {"message_id": [*ids, {"ledgerId": 7, "entryId": 1, "ack_set": [1]}]},
+        {"message_id": [*ids, {"ledgerId": 7, "entryId": 1 << 63}]},
+    ):
+        fields = {"consumer_id": 4, "message_id": ids, **other}
+        assert parse_single_acks(memoryview(simple_frame("ack", **fields))[4:]) is None
+    for cut in range(1, 20):
+        assert parse_single_acks(data[:-cut]) is None
+    assert (
+        parse_single_acks(memoryview(simple_frame("redeliver", consumer_id=4, message_ids=ids))[4:]) is None
+    )
 
 
 @pytest.mark.parametrize("key", [b"k", b"k\xc3\xa9", None])

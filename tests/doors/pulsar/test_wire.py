@@ -84,6 +84,36 @@ def test_records_of_kafka_in_compressed_batches_are_read(server: ServerProcess) 
     client.close()
 
 
+def test_single_messages_sent_together_are_stored_delivered_and_acknowledged_one_by_one(
+    server: ServerProcess,
+) -> None:
+    payloads = [b"v%d" % number for number in range(200)]
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer("together", "p")
+        # Those of a producer that does not exist are ignored, as those of one that was closed.
+        frames = [raw.send_frame(number, payload, 7) for number, payload in enumerate(payloads)]
+        frames += [raw.send_frame(number, payload) for number, payload in enumerate(payloads)]
+        raw.socket.sendall(b"".join(frames))
+        receipts = [raw.receive().send_receipt for _ in payloads]
+        assert [one.sequence_id for one in receipts] == list(range(200))
+        first = receipts[0].message_id.entryId
+        assert [one.message_id.entryId for one in receipts] == list(range(first, first + 200))
+        raw.subscribe("together", "s", 1)
+        messages = [raw.message() for _ in payloads]
+        assert [payload for _, payload in messages] == payloads
+        ids = [message.message_id for message, _ in messages]
+        assert ids == [one.message_id for one in receipts]
+        assert not raw.ack(*ids[:150], *ids[160:]).HasField("error")
+        # What is left comes to the next consumer, and nothing else does.
+        raw.request("close_consumer", consumer_id=1)
+        raw.subscribe("together", "s", 1, id=2)
+        left = [raw.message()[0] for _ in range(10)]
+        assert [message.message_id for message in left] == ids[150:160]
+        raw.pong()
+        assert not raw.messages
+
+
 def test_a_watcher_hears_of_topics_that_come_and_go(server: ServerProcess) -> None:
     with RawClient(server) as raw:
         raw.connect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Protocol
 
-from mainstem.broker.subscriptions.entries import MessageEntry
+from mainstem.broker.subscriptions.entries import MessageEntry, MessageRun
 
 UNACKED_PER_CONSUMER_MAX = (
     50_000  # messages; a consumer of a shared subscription gets no more until it acknowledges
@@ -24,6 +24,10 @@ class ConsumerSink(Protocol):
 
     def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[tuple[int, int]] | None) -> None:
         """Send an entry. `unacked`: what is left of it, if a part was acknowledged or is gone."""
+        ...
+
+    def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
+        """Send entries of one record each."""
         ...
 
     def active_changed(self, active: bool) -> None:

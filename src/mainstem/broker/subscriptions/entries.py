@@ -9,18 +9,26 @@ stored: they are the same for every reader, on every broker, after repacking, co
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from mainstem import events, limits
 from mainstem.broker.streams import StreamService, View
 from mainstem.errors import InvalidBatch, OffsetOutOfRange, RecordsLost, TooLarge
+from mainstem.records import kernels
+from mainstem.records.checksums import step_tables
 from mainstem.records.compiled import compiled, octets
-from mainstem.records.decoding import StoredRecord, decode_records
+from mainstem.records.decoding import StoredRecord, decode_records, first_record, record_at
 from mainstem.records.header import BatchHeader, walk
-from mainstem.records.index import index_batch
-from mainstem.records.pulsar_kernels import pack_messages
+from mainstem.records.index import RecordIndex, index_slices, section
+from mainstem.records.pulsar_kernels import pack_messages, stretch_without_entries
+from mainstem.records.pulsar_run_kernels import any_compressed, pack_lone_messages
 
 ENTRY_HEADER = "pulsar.entry"  # what the metadata of the entry says beyond the record
 MESSAGE_HEADER = "pulsar.message"  # index and count in the batch, then what the metadata of the message says
@@ -30,8 +38,20 @@ RESERVED_PREFIX = "pulsar."
 
 READ_BYTES = 1 * limits.MIB
 _ENTRY_RECORDS_MAX = 1 << 20
+_INDEXED_BYTES_MIN = 4 * limits.KIB  # less is decoded faster one by one
+_RUN_RETRY_RECORDS = 32  # after one that only Python can convert, as many more are likely to follow
+_HEADER_GROWTH_BYTES = 16  # at most what a header of a record grows by as a property
+OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar client wrote
+_PRODUCER_NAME = octets(OTHER_DOORS_NAME)
+_ENTRY_NAME = octets(ENTRY_HEADER.encode())
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
+
+_SCRATCH_BYTES_MAX = 4 * limits.MIB  # kept by each thread that decodes
+_kept = threading.local()
+
+Octets = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
 
 _log = events.named("subscriptions")
 
@@ -99,6 +119,41 @@ class MessageEntry:
         self.size = len(messages)
 
 
+class MessageRun:
+    """Consecutive offsets, each an entry of its own, as messages in the form of the wire."""
+
+    __slots__ = ("base", "bodies", "borders", "count")
+
+    batched = False
+
+    def __init__(self, base: int, bodies: Octets, borders: Integers) -> None:
+        self.base = base
+        self.count = len(borders) - 1
+        self.bodies = bodies  # of each: magic, checksum, size of the metadata, metadata, payload
+        self.borders = borders  # where each begins, and the last one ends
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+    @property
+    def last(self) -> int:
+        return self.base + self.count - 1
+
+    @property
+    def size(self) -> int:
+        return int(self.borders[-1] - self.borders[0])
+
+    def cut(self, first: int, end: int) -> MessageRun:
+        """The part with these offsets."""
+        if first == self.base and end == self.end:
+            return self
+        return MessageRun(first, self.bodies, self.borders[first - self.base : end - self.base + 1])
+
+
+Delivery = MessageEntry | MessageRun
+
+
 def place_in_entry(record: StoredRecord) -> tuple[int, int] | None:
     """Index and count of a record in its entry; None if it is an entry of its own."""
     for name, content in record.headers:
@@ -135,17 +190,25 @@ class MessageEntryReader:
         """Whole entries from the one that holds `offset` on, and where to continue. Empty: nothing is there yet.
 
         Skips lost records. Raises NotFound once the topic is deleted."""
-        entries: list[MessageEntry] = []
+        entries, reached = await self._read_whole(offset, max_bytes, runs=False)
+        return cast("list[MessageEntry]", entries), reached
+
+    async def read_runs(self, offset: int, max_bytes: int = READ_BYTES) -> tuple[list[Delivery], int]:
+        """The same, with records that are entries of their own as runs, where that is possible."""
+        return await self._read_whole(offset, max_bytes, runs=True)
+
+    async def _read_whole(self, offset: int, max_bytes: int, *, runs: bool) -> tuple[list[Delivery], int]:
+        entries: list[Delivery] = []
         position = offset
         while True:
-            found, position = await self._read(position, max_bytes, entries)
+            found, position = await self._read(position, max_bytes, entries, runs=runs)
             if not found:
                 return entries, position
             first = entries[0]
-            if first.base < offset and first.first.offset == offset:
+            if first.base < offset and isinstance(first, MessageEntry) and first.first.offset == offset:
                 start = max(first.base, self._streams.start(self._stream))
                 if start < offset:  # in the middle of an entry: its earlier records belong to it
-                    return await self.read(start, max_bytes)
+                    return await self._read_whole(start, max_bytes, runs=runs)
             last = entries[-1]
             if last.last + 1 >= last.end or position >= last.end:
                 return entries, max(position, last.end)
@@ -174,7 +237,9 @@ class MessageEntryReader:
             back *= 16
         return None
 
-    async def _read(self, offset: int, max_bytes: int, entries: list[MessageEntry]) -> tuple[bool, int]:
+    async def _read(
+        self, offset: int, max_bytes: int, entries: list[Delivery], *, runs: bool
+    ) -> tuple[bool, int]:
         """Add the next entries. Returns whether there are any, and the offset after them."""
         while True:
             if offset >= self._streams.known_end(self._stream):
@@ -193,11 +258,11 @@ class MessageEntryReader:
                     return False, min(offset, end)
                 offset = start
                 continue
-            if any(header.codec_id for batch in chunk.batches for header in walk(batch)):
+            if any(map(_is_compressed, chunk.batches)):
                 # Decompressing may take long: the loop does other work meanwhile.
-                reached = await asyncio.to_thread(_add_chunk, chunk.batches, offset, entries)
+                reached = await asyncio.to_thread(add_entries, chunk.batches, offset, entries, runs)
             else:
-                reached = _add_chunk(chunk.batches, offset, entries)
+                reached = add_entries(chunk.batches, offset, entries, runs)
             if reached >= 0:
                 return True, max(chunk.next_offset, reached)
             if chunk.next_offset <= offset:
@@ -205,45 +270,65 @@ class MessageEntryReader:
             offset = chunk.next_offset
 
 
-def _add_chunk(batches: Sequence[memoryview], offset: int, entries: list[MessageEntry]) -> int:
-    return max((_add_batches(batch, offset, entries) for batch in batches), default=-1)
+def _is_compressed(data: memoryview) -> bool:
+    """Whether one of the batches is."""
+    if len(data) >= _INDEXED_BYTES_MIN:
+        return bool(compiled(any_compressed)(octets(data)))
+    return any(header.codec_id for header in walk(data))
 
 
-def _add_batches(data: memoryview, offset: int, entries: list[MessageEntry]) -> int:
-    """Add the records of batches from `offset` on. Returns the offset after the last one; -1 if there are none."""
-    reached = -1
-    for header in walk(data):
-        if header.control or header.next_offset <= offset:
-            continue
+def add_entries(batches: Sequence[memoryview], offset: int, entries: list[Delivery], runs: bool) -> int:
+    """Add the records of batches from `offset` on. Returns the offset after the last one; -1 if there are none.
+
+    `runs`: records that are entries of their own are added as runs, where that is possible."""
+    if sum(map(len, batches)) >= _INDEXED_BYTES_MIN:
+        before = len(entries)
         try:
-            reached = max(reached, _add_batch(data, header, offset, entries))
-        except (InvalidBatch, TooLarge) as error:  # another door stored it without decoding it
-            _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
-    return reached
+            return max((_add_quickly(data, offset, entries, runs) for data in batches), default=-1)
+        except (InvalidBatch, TooLarge):  # another door stored something without decoding it: find out which
+            del entries[before:]
+    return max((_add_batches(data, offset, entries) for data in batches), default=-1)
 
 
-def _add_batch(data: memoryview, header: BatchHeader, offset: int, entries: list[MessageEntry]) -> int:
-    whole = header.base_offset >= offset and header.count == header.last_offset_delta + 1
-    if whole and header.count > limits.INTERPRETED_RECORDS_MAX:
-        entry = _packed(data, header)
+def _add_quickly(data: memoryview, offset: int, entries: list[Delivery], runs: bool) -> int:
+    """Whole batches that are entries are packed, others are indexed."""
+    reached = -1
+    at = 0
+    while at < len(data):
+        rest = data[at:]
+        indexed = stop = compiled(stretch_without_entries)(octets(rest), _MESSAGE_NAME)
+        if stop < len(rest):
+            header = next(walk(rest, stop))
+            stop = header.end
+            entry = None
+            if (
+                not header.control
+                and header.base_offset >= offset
+                and header.count == header.last_offset_delta + 1
+            ):
+                entry = _packed(header, section(rest, header))
+        else:
+            entry = None
+        if entry is None:
+            indexed = stop  # the last one, too
+        for index in index_slices([rest[:indexed]]) if indexed else ():
+            reached = max(reached, _add_index(index, offset, entries, runs))
         if entry is not None:
             entries.append(entry)
-            return entry.end
-    reached = -1
-    for record in decode_records(data[header.position : header.end], offset):
-        _add_record(record, entries)
-        reached = record.offset + 1
+            reached = max(reached, entry.end)
+        at += stop
     return reached
 
 
-def _packed(data: memoryview, header: BatchHeader) -> MessageEntry | None:
+def _packed(header: BatchHeader, records: memoryview) -> MessageEntry | None:
     """A batch that is one entry; None if it is not, or if only Python can convert it."""
-    first = next(decode_records(data[header.position : header.end]))
+    first = first_record(header, records)
     if place_in_entry(first) != (0, header.count):
         return None
-    index = index_batch(data, header)
-    out = np.empty(len(index.data) + 16 * index.headers + 48 * header.count, np.uint8)
-    size = compiled(pack_messages)(index.octets, index.fields, out, _MESSAGE_NAME, _ORDERING_NAME)
+    out = scratch(2 * len(records) + 128 * header.count)
+    size = compiled(pack_messages)(
+        octets(records), 0, len(records), header.count, out, _MESSAGE_NAME, _ORDERING_NAME
+    )
     if size < 0:
         return None
     entry = MessageEntry(header.base_offset, header.count, batched=True)
@@ -252,7 +337,80 @@ def _packed(data: memoryview, header: BatchHeader) -> MessageEntry | None:
     return entry
 
 
-def _add_record(record: StoredRecord, entries: list[MessageEntry]) -> None:
+def scratch(size: int) -> Octets:
+    """Memory for the result of one kernel. Memory that is new to the process costs more than the kernel."""
+    kept: Octets | None = getattr(_kept, "out", None)
+    if kept is None or len(kept) < size:
+        kept = np.empty(size, np.uint8)
+        if size <= _SCRATCH_BYTES_MAX:
+            _kept.out = kept
+    return kept
+
+
+def _add_index(index: RecordIndex, offset: int, entries: list[Delivery], runs: bool) -> int:
+    offsets = index.fields[kernels.OFFSET]
+    column, columns = int(np.searchsorted(offsets, offset)), len(index)
+    if column == columns:
+        return -1
+    runs_from = column if runs else columns
+    while column < columns:
+        if column >= runs_from:
+            added = _add_runs(index, column, entries)
+            column += added
+            if not added:
+                runs_from = column + _RUN_RETRY_RECORDS
+        else:
+            _add_record(record_at(index, column), entries)
+            column += 1
+    return int(offsets[-1]) + 1
+
+
+def _add_runs(index: RecordIndex, column: int, entries: list[Delivery]) -> int:
+    """Add records that are entries of their own. Returns how many."""
+    fields, most = index.fields, len(index) - column
+    size = int(fields[kernels.END, -1] - fields[kernels.START, column])
+    bodies = np.empty(size + _HEADER_GROWTH_BYTES * index.headers + 64 * most, np.uint8)
+    borders = np.zeros(most + 1, np.int64)
+    count: int = compiled(pack_lone_messages)(
+        index.octets,
+        fields,
+        column,
+        bodies,
+        borders,
+        _ENTRY_NAME,
+        _ORDERING_NAME,
+        _PRODUCER_NAME,
+        checksum_tables(),
+    )
+    if count:
+        offsets = fields[kernels.OFFSET, column : column + count]
+        gaps = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), count]
+        for first, end in pairwise(gaps):
+            entries.append(MessageRun(int(offsets[first]), bodies, borders[first : end + 1]))
+    return count
+
+
+@cache
+def checksum_tables() -> npt.NDArray[np.uint32]:
+    return np.array(step_tables(), np.uint32)
+
+
+def _add_batches(data: memoryview, offset: int, entries: list[Delivery]) -> int:
+    """The same, one by one: for few records, and where some cannot be decoded."""
+    reached = -1
+    for header in walk(data):
+        if header.control or header.next_offset <= offset:
+            continue
+        try:
+            for record in decode_records(data[header.position : header.end], offset):
+                _add_record(record, entries)
+                reached = record.offset + 1
+        except (InvalidBatch, TooLarge) as error:  # another door stored it without decoding it
+            _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
+    return reached
+
+
+def _add_record(record: StoredRecord, entries: list[Delivery]) -> None:
     """Add a record to the entry before it, or as a new one."""
     current = entries[-1] if entries else None
     place = place_in_entry(record)
@@ -261,7 +419,7 @@ def _add_record(record: StoredRecord, entries: list[MessageEntry]) -> None:
         entries.append(current)
     else:
         base = record.offset - place[0]
-        if current is None or current.base != base or not current.batched:
+        if not isinstance(current, MessageEntry) or current.base != base or not current.batched:
             current = MessageEntry(base, place[1], batched=True)
             entries.append(current)
     current.add(record)

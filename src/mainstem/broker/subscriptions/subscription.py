@@ -12,25 +12,36 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
 from mainstem import events, limits
 from mainstem.broker.subscriptions.acks import Acks
-from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
-from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryReader
-from mainstem.broker.subscriptions.hashing import HASH_SLOTS, slot_of
-from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionBusy
-from mainstem.ledger.digest import mix
+from mainstem.broker.subscriptions.consumer import UNACKED_PER_CONSUMER_MAX, SubscriptionConsumer
+from mainstem.broker.subscriptions.entries import (
+    READ_BYTES,
+    Delivery,
+    MessageEntry,
+    MessageEntryReader,
+    MessageRun,
+)
+from mainstem.broker.subscriptions.hashing import slot_of
+from mainstem.broker.subscriptions.pending import PendingEntries, PendingEntry, PendingRun
+from mainstem.broker.subscriptions.slots import KeySlots, check_ranges
+from mainstem.errors import MainstemError, NotFound, SubscriptionBusy
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
-ENTRIES_PER_TURN = 256  # delivered before other work of the loop gets its turn
+# Delivered before other work of the loop gets its turn, a run counting as one entry.
+ENTRIES_PER_TURN = 256
+BYTES_PER_TURN = 1 * limits.MIB
+RUN_ENTRIES_MAX = 1_024  # delivered at once to a consumer
 HELD_ENTRIES_MAX = 2_000  # read, and waiting for a consumer of their slot
 HELD_BYTES_MAX = 16 * limits.MIB
 DELAYED_ENTRIES_MAX = 100_000  # reading stops here until some of them are due
 UNACKED_ENTRIES_MAX = 200_000  # of a shared subscription
+
+_NEAR = 1_000  # offsets: entries this close to each other are read at once
 
 _log = events.named("subscriptions")
 
@@ -43,34 +54,6 @@ class SubscriptionType(IntEnum):
 
 
 _IN_ORDER = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-
-
-class _Pending:
-    """An entry that a consumer got and has not acknowledged in full."""
-
-    __slots__ = ("_left", "base", "consumer", "count", "left", "slot", "unacked")
-
-    def __init__(
-        self, entry: MessageEntry, consumer: SubscriptionConsumer, slot: int, left: list[Range]
-    ) -> None:
-        self.base = entry.base
-        self.count = entry.count
-        self.consumer = consumer
-        self.slot = slot
-        self.left = left  # not acknowledged when it was delivered
-        self.unacked = min(entry.present, sum(end - first for first, end in left))  # messages
-        self._left: set[int] | None = None
-
-    def settle(self, ranges: list[Range]) -> int:
-        """Some of it is acknowledged. Returns how many messages that are."""
-        if self._left is None:
-            self._left = {offset for first, end in self.left for offset in range(first, end)}
-        end = self.base + self.count
-        for first, last in ranges:
-            self._left.difference_update(range(max(first, self.base), min(last, end)))
-        settled = max(0, self.unacked - len(self._left))
-        self.unacked -= settled
-        return settled
 
 
 class Subscription:
@@ -106,19 +89,17 @@ class Subscription:
         self._task: asyncio.Task[None] | None = None
         self._rewinds = True  # read from the mark on
         self._read_at = 0
-        self._read: deque[MessageEntry] = deque()  # read, and in line for delivery
-        self._pending: dict[int, _Pending] = {}  # by base
+        self._read: deque[Delivery] = deque()  # read, and in line for delivery
+        self._pending = PendingEntries()
         self._redeliveries: dict[int, int] = {}  # by base
-        self._replay: list[int] = []  # bases to deliver again or later, sorted
-        self._replaying: dict[int, int] = {}  # base → slot, of the same
+        self._replaying: dict[int, int] = {}  # entries to deliver again or later: base → slot
         self._held: dict[int, MessageEntry] = {}  # some of them, with their bytes
         self._held_bytes = 0
         self._delayed: list[tuple[int, int, int]] = []  # (due ms, base, slot), a heap
         self._delayed_bases: set[int] = set()
         # What open transactions hold: producer → base → (slot, first offset that it holds).
         self._in_transactions: dict[int, dict[int, tuple[int, int]]] = {}
-        self._slot_holders: dict[int, tuple[SubscriptionConsumer, int]] = {}  # entries in flight by slot
-        self._owners: dict[int, SubscriptionConsumer] = {}  # by slot, as long as the consumers stay
+        self._slots = KeySlots()
         self._turn = 0
 
     # Consumers
@@ -137,9 +118,9 @@ class Subscription:
             if type is SubscriptionType.EXCLUSIVE:
                 raise SubscriptionBusy(f"exclusive subscription {self.name!r} has a consumer already")
             if type is SubscriptionType.KEY_SHARED:
-                _check_ranges(consumer, self.consumers)
+                check_ranges(consumer, self.consumers)
         elif type is SubscriptionType.KEY_SHARED:
-            _check_ranges(consumer, ())
+            check_ranges(consumer, ())
 
     def join(self, consumer: SubscriptionConsumer, type: SubscriptionType) -> None:
         """Raises SubscriptionBusy, InvalidInput."""
@@ -149,7 +130,7 @@ class Subscription:
                 self._forget_progress()
             self.type = type
         self.consumers.append(consumer)
-        self._owners.clear()
+        self._slots.assign_again()
         self.sought = False
         if self.type in _IN_ORDER:
             self._choose_active()
@@ -162,16 +143,14 @@ class Subscription:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._owners.clear()
+        self._slots.assign_again()
         if self.type in _IN_ORDER:
             if consumer is self.active:
                 self._forget_progress()
                 self.active = None
                 self._choose_active()
         else:
-            mine = [pending for pending in self._pending.values() if pending.consumer is consumer]
-            for pending in mine:
-                self._return(pending)
+            self._return_all(consumer)
         self._wake.set()
 
     def disconnect_all(self) -> None:
@@ -202,17 +181,14 @@ class Subscription:
 
     def _forget_progress(self) -> None:
         """Deliver again whatever is not acknowledged, in order."""
-        for pending in self._pending.values():
-            pending.consumer.unacked -= pending.unacked
         self._pending.clear()
         self._read.clear()
-        self._replay.clear()
         self._replaying.clear()
         self._held.clear()
         self._held_bytes = 0
         self._delayed.clear()
         self._delayed_bases.clear()
-        self._slot_holders.clear()
+        self._slots.clear()
         self._in_transactions.clear()
         self._rewinds = True
 
@@ -225,49 +201,56 @@ class Subscription:
     def count_at(self, offset: int) -> int | None:
         """How many records there are from an offset to the end of its entry; None if the entry is not delivered."""
         pending = self._pending.get(offset)
-        if pending is None and self.type in _IN_ORDER:
+        if pending is not None:
+            return pending.count
+        if self._pending.run_at(offset) is not None:
+            return 1
+        if self.type in _IN_ORDER:
             # Clients name the offset before an entry to acknowledge everything before it. Entries are in order, and
             # those that are acknowledged together come first.
-            for pending in self._pending.values():
-                if offset < pending.base + pending.count:
-                    break
-            else:
-                return None
-        if pending is None or offset < pending.base:
-            return None
-        return pending.base + pending.count - offset
+            end = self._pending.containing(offset)
+            return None if end is None else end - offset
+        return None
 
     def ack(self, entries: list[tuple[int, list[Range]]]) -> asyncio.Future[None]:
         """Acknowledge records: (base of the entry, ranges in it). The future is done once that is durable."""
         for base, ranges in entries:
-            pending = self._pending.get(base)
-            if pending is not None:
-                self._settle(pending, ranges)
+            self._settle_at(base, ranges)
         self._wake.set()
         return self._acks.add(0, [one for _, ranges in entries for one in ranges])
 
+    def ack_singles(self, ranges: list[Range]) -> asyncio.Future[None] | None:
+        """The same for records that are entries of their own; None if some of them may not be."""
+        if not all(self._pending.holds_run(first, end) for first, end in ranges):
+            return None
+        for first, end in ranges:
+            self._settle_run(first, end)
+        self._wake.set()
+        return self._acks.add(0, ranges)
+
     def ack_below(self, mark: int, base: int = -1, ranges: list[Range] | None = None) -> asyncio.Future[None]:
         """Acknowledge everything below an offset, and ranges of the entry at `base`."""
-        while self._pending:
-            pending = next(iter(self._pending.values()))  # in order: only such subscriptions do this
-            if pending.base >= mark:
-                break
-            self._settle(pending, [(pending.base, mark)])
-            if pending.base in self._pending:
-                break  # the mark is inside this one
-        if ranges and (pending_at := self._pending.get(base)) is not None:
-            self._settle(pending_at, ranges)
+        self._settle_below(mark)
+        if ranges:
+            self._settle_at(base, ranges)
         self._wake.set()
         return self._acks.add(mark, ranges or [])
 
     def hold(self, producer: int, mark: int, entries: list[tuple[int, list[Range]]]) -> None:
         """An open transaction acknowledges what is below `mark`, and ranges of entries; the ledger has it."""
-        held = [(one.base, [(one.base, mark)]) for one in self._pending.values() if one.base < mark]
+        held = [(one.base, [(one.base, mark)]) for one in self._pending.entries() if one.base < mark]
+        held += [
+            (offset, [(offset, offset + 1)])
+            for run in self._pending.runs()
+            for offset in run.offsets()
+            if offset < mark
+        ]
         for base, ranges in held + entries:
             pending = self._pending.get(base)
-            if pending is not None and ranges:
-                self._in_transactions.setdefault(producer, {})[base] = pending.slot, ranges[0][0]
-                self._settle(pending, ranges)
+            if ranges and base in self._pending:
+                slot = -1 if pending is None else pending.slot
+                self._in_transactions.setdefault(producer, {})[base] = slot, ranges[0][0]
+                self._settle_at(base, ranges)
         self._wake.set()
 
     def _left(self, first: int, end: int) -> list[Range]:
@@ -276,14 +259,18 @@ class Subscription:
             return self.acked.unacked(first, end)
         return self._stored.left(first, end)
 
-    def _note_held(self, entry: MessageEntry) -> None:
+    def _note_held(self, entry: Delivery) -> None:
         """Remember which transactions hold a part of an entry, to deliver it if they abort."""
         if self._stored is None or not self._stored.held:
             return
         for producer in self._stored.held:
             first = self._stored.first_held(producer, entry.base, entry.end)
-            if first is not None:
+            if isinstance(entry, MessageEntry) and first is not None:
                 self._in_transactions.setdefault(producer, {})[entry.base] = self._slot(entry), first
+                continue
+            while first is not None:
+                self._in_transactions.setdefault(producer, {})[first] = -1, first
+                first = self._stored.first_held(producer, first + 1, entry.end)
 
     def _release_ended(self) -> None:
         """Deliver again what aborted transactions held."""
@@ -297,19 +284,47 @@ class Subscription:
                     return
                 pending = self._pending.get(base)
                 if pending is not None:
-                    self._return(pending)
+                    self._return(pending, [base])
                 else:
                     self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
                     self._later(base, slot, None)
 
     def skip_to(self, mark: int) -> asyncio.Future[None]:
         """Acknowledge everything below an offset, also what consumers hold."""
-        for pending in [one for one in self._pending.values() if one.base < mark]:
-            self._settle(pending, [(pending.base, mark)])
+        self._settle_below(mark)
         self._wake.set()
         return self._acks.add(mark, [])
 
-    def _settle(self, pending: _Pending, ranges: list[Range]) -> None:
+    def _settle_below(self, mark: int) -> None:
+        for pending in self._pending.entries():
+            if pending.base < mark:
+                self._settle(pending, [(pending.base, mark)])
+            elif self.type in _IN_ORDER:
+                break
+        self._settle_run(0, mark)
+
+    def _settle_at(self, base: int, ranges: list[Range]) -> None:
+        pending = self._pending.get(base)
+        if pending is not None:
+            self._settle(pending, ranges)
+        else:
+            for first, end in ranges:
+                self._settle_run(first, end)
+
+    def _settle_run(self, first: int, end: int) -> None:
+        self._pending.settle_runs(first, end)
+        for base in self._redelivered(first, end):
+            if base not in self._pending and base not in self._replaying:
+                del self._redeliveries[base]
+
+    def _redelivered(self, first: int, end: int) -> list[int]:
+        """The entries of [first, end) that were delivered before."""
+        counts = self._redeliveries
+        if end - first < len(counts):
+            return [base for base in range(first, end) if base in counts]
+        return sorted(base for base in counts if first <= base < end)
+
+    def _settle(self, pending: PendingEntry, ranges: list[Range]) -> None:
         if any(first <= pending.base and end >= pending.base + pending.count for first, end in ranges):
             self._drop(pending)
             self._redeliveries.pop(pending.base, None)
@@ -325,34 +340,44 @@ class Subscription:
             if consumer is self.active:
                 self._forget_progress()
         else:
-            wanted = None if bases is None else set(bases)
-            for pending in [one for one in self._pending.values() if one.consumer is consumer]:
-                if wanted is None or pending.base in wanted:
-                    self._return(pending)
+            if bases is None:
+                self._return_all(consumer)
+            for base in bases or ():
+                pending = self._pending.get(base) or self._pending.run_at(base)
+                if pending is not None and pending.consumer is consumer:
+                    self._return(pending, [base])
         self._wake.set()
 
-    def _drop(self, pending: _Pending) -> None:
-        del self._pending[pending.base]
-        pending.consumer.unacked -= pending.unacked
-        holder = self._slot_holders.get(pending.slot) if pending.slot >= 0 else None
-        if holder is not None:
-            if holder[1] <= 1:
-                del self._slot_holders[pending.slot]
-            else:
-                self._slot_holders[pending.slot] = (holder[0], holder[1] - 1)
+    def _drop(self, pending: PendingEntry) -> None:
+        self._pending.drop(pending)
+        if pending.slot >= 0:
+            self._slots.settled(pending.slot)
 
-    def _return(self, pending: _Pending) -> None:
-        """Deliver a pending entry again."""
-        self._drop(pending)
-        self._redeliveries[pending.base] = self._redeliveries.get(pending.base, 0) + 1
-        pending.consumer.redelivered += 1
-        self._later(pending.base, pending.slot, None)
+    def _return_all(self, consumer: SubscriptionConsumer) -> None:
+        """Deliver again what a consumer has."""
+        for pending in self._pending.entries():
+            if pending.consumer is consumer:
+                self._return(pending, [pending.base])
+        for run in self._pending.runs():
+            if run.consumer is consumer:
+                self._return(run, list(run.offsets()))
+
+    def _return(self, pending: PendingEntry | PendingRun, bases: list[int]) -> None:
+        """Deliver a pending entry again, or some of a run."""
+        slot = -1
+        if isinstance(pending, PendingEntry):
+            slot = pending.slot
+            self._drop(pending)
+        else:
+            self._pending.settle_runs(bases[0], bases[-1] + 1)
+        pending.consumer.redelivered += len(bases)
+        for base in bases:
+            self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
+            self._later(base, slot, None)
 
     def _later(self, base: int, slot: int, entry: MessageEntry | None) -> None:
-        if base not in self._replaying:
-            insort(self._replay, base)
         self._replaying[base] = slot
-        if entry is not None and self._held_bytes + entry.size <= HELD_BYTES_MAX:
+        if entry is not None and base not in self._held and self._held_bytes + entry.size <= HELD_BYTES_MAX:
             self._held[base] = entry
             self._held_bytes += entry.size
 
@@ -427,16 +452,28 @@ class Subscription:
         except TimeoutError:
             pass
 
-    async def _next(self) -> MessageEntry | None:
-        """The next entry with something that is not acknowledged; None at the end."""
+    async def _next(self) -> Delivery | None:
+        """The next entry that has something to deliver, or a run that consists of that; None at the end."""
         while True:
             while self._read:
                 entry = self._read.popleft()
-                if self._left(entry.base, entry.end):
+                left = self._left(entry.base, entry.end)
+                if isinstance(entry, MessageRun):
+                    self._note_held(entry)
+                    parts = self._parts(entry, left)
+                    self._read.extendleft(reversed(parts[1:]))
+                    if parts:
+                        return parts[0]
+                elif left:
                     return entry
-                self._note_held(entry)
+                else:
+                    self._note_held(entry)
             at = self._read_at
-            entries, reached = await self.reader.read(at)
+            entries: Sequence[Delivery]
+            if self.type is SubscriptionType.KEY_SHARED:
+                entries, reached = await self.reader.read(at)
+            else:
+                entries, reached = await self.reader.read_runs(at)
             if self._rewinds:
                 return None  # moved in the meantime
             self._read_at = reached
@@ -446,6 +483,18 @@ class Subscription:
                 return None
             self._read.extend(entries)
 
+    def _parts(self, run: MessageRun, left: list[Range]) -> list[MessageRun]:
+        """What may be delivered of a run. What was delivered before is a part of its own."""
+        parts: list[MessageRun] = []
+        for first, end in left:
+            at = first
+            for base in self._redelivered(first, end):
+                parts += [run.cut(*part) for part in ((at, base), (base, base + 1)) if part[0] < part[1]]
+                at = base + 1
+            if at < end:
+                parts.append(run.cut(at, end))
+        return parts
+
     def _tell_end(self) -> None:
         for consumer in self.consumers:
             if not consumer.at_end:
@@ -454,8 +503,11 @@ class Subscription:
 
     async def _deliver_in_order(self) -> bool:
         """Returns whether there is more to do now."""
+        turn_bytes = 0
         for _ in range(ENTRIES_PER_TURN):
             consumer = self.active
+            if turn_bytes >= BYTES_PER_TURN:
+                return True
             if consumer is None or not consumer.has_permits:
                 return False
             entry = await self._next()
@@ -464,7 +516,13 @@ class Subscription:
             consumer = self.active
             if consumer is None:
                 return True
-            self._deliver(consumer, entry, -1)
+            turn_bytes += entry.size
+            if isinstance(entry, MessageRun):
+                rest = self._deliver_run(consumer, entry, min(entry.count, consumer.permits))
+                if rest is not None and not self._rewinds:  # the consumer may leave when it is served
+                    self._read.appendleft(rest)
+            else:
+                self._deliver(consumer, entry, -1)
         return True
 
     async def _deliver_shared(self) -> bool:
@@ -473,13 +531,16 @@ class Subscription:
         if not any(consumer.takes_more for consumer in self.consumers):
             return False
         blocked: set[int] = set()  # slots whose earlier entries wait
-        if self._replay:
+        if self._replaying:
             await self._acks.settled()  # or records would come again that are acknowledged
             if self._rewinds or await self._deliver_again(blocked):
                 return True
+        turn_bytes = 0
         for _ in range(ENTRIES_PER_TURN):
+            if turn_bytes >= BYTES_PER_TURN:
+                return True
             if (
-                len(self._replay) >= HELD_ENTRIES_MAX
+                len(self._replaying) >= HELD_ENTRIES_MAX
                 or len(self._pending) >= UNACKED_ENTRIES_MAX
                 or len(self._delayed) >= DELAYED_ENTRIES_MAX
                 or not any(consumer.takes_more for consumer in self.consumers)
@@ -488,6 +549,11 @@ class Subscription:
             entry = await self._next()
             if entry is None or self._rewinds:
                 return self._rewinds
+            turn_bytes += entry.size
+            if isinstance(entry, MessageRun):
+                if not self._share(entry):
+                    return False
+                continue
             if entry.base in self._pending or entry.base in self._replaying:
                 continue
             slot = self._slot(entry)
@@ -506,9 +572,30 @@ class Subscription:
                 self._deliver(consumer, entry, slot)
         return True
 
+    def _share(self, run: MessageRun) -> bool:
+        """Deliver a run, a part to each consumer in turn. Returns whether they took all of it."""
+        rest: MessageRun | None = run
+        while rest is not None:
+            ready = self._ready()
+            room = UNACKED_ENTRIES_MAX - len(self._pending)
+            if not ready or room <= 0:
+                if not self._rewinds:
+                    self._read.appendleft(rest)
+                return False
+            self._turn += 1
+            consumer = ready[self._turn % len(ready)]
+            share = -(-rest.count // len(ready))
+            rest = self._deliver_run(
+                consumer,
+                rest,
+                min(share, room, consumer.permits, UNACKED_PER_CONSUMER_MAX - consumer.unacked),
+            )
+        return True
+
     async def _deliver_again(self, blocked: set[int]) -> bool:
-        """Deliver entries of `_replay` in order. Returns whether to start over: something changed meanwhile."""
-        for base in list(self._replay):
+        """Deliver what has to come again, in order. Returns whether to start over: something changed meanwhile."""
+        waiting = sorted(self._replaying)
+        for base, following in zip(waiting, [*waiting[1:], limits.OFFSET_MAX], strict=True):
             slot = self._replaying.get(base)
             if slot is None or slot in blocked:
                 continue
@@ -519,7 +606,7 @@ class Subscription:
                 continue
             entry = self._held.get(base)
             if entry is None:
-                found, _ = await self.reader.read(base, 1)
+                found, _ = await self.reader.read(base, READ_BYTES if following - base < _NEAR else 1)
                 if self._rewinds or base not in self._replaying:
                     return True
                 entry = next((one for one in found if one.base == base), None)
@@ -540,7 +627,6 @@ class Subscription:
         return False
 
     def _forget_replay(self, base: int) -> None:
-        self._replay.remove(base)
         del self._replaying[base]
         held = self._held.pop(base, None)
         if held is not None:
@@ -559,67 +645,48 @@ class Subscription:
     def _choose(self, slot: int) -> SubscriptionConsumer | None:
         """Who gets an entry of a slot now."""
         if slot >= 0:
-            owner = self._owner(slot)
-            holder = self._slot_holders.get(slot)
-            if owner is None or not owner.takes_more or (holder is not None and holder[0] is not owner):
-                return None
-            return owner
-        ready = [consumer for consumer in self.consumers if consumer.takes_more]
+            owner = self._slots.taker(slot, self.consumers)
+            return owner if owner is not None and owner.takes_more else None
+        ready = self._ready()
         if not ready:
             return None
-        best = min(consumer.priority for consumer in ready)
-        ready = [consumer for consumer in ready if consumer.priority == best]
         self._turn += 1
         return ready[self._turn % len(ready)]
 
-    def _owner(self, slot: int) -> SubscriptionConsumer | None:
-        owner = self._owners.get(slot)
-        if owner is None and self.consumers:
-            if self.consumers[0].ranges is not None:
-                owner = next(
-                    (
-                        consumer
-                        for consumer in self.consumers
-                        if any(first <= slot <= last for first, last in consumer.ranges or ())
-                    ),
-                    None,
-                )
-            else:
-                # The highest score: a consumer that comes or goes moves no slots between the others.
-                owner = max(self.consumers, key=lambda consumer: mix(slot, consumer.serial, 0, 1))
-            if owner is not None:
-                self._owners[slot] = owner
-        return owner
+    def _ready(self) -> list[SubscriptionConsumer]:
+        """The consumers that take more, as far as none with a lower priority number does."""
+        ready = [consumer for consumer in self.consumers if consumer.takes_more]
+        best = min((consumer.priority for consumer in ready), default=0)
+        return [consumer for consumer in ready if consumer.priority == best]
 
     def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
         base = entry.base
         left = self._left(base, entry.end)
         self._note_held(entry)
         partial = entry.present < entry.count or left != [(base, entry.end)]
-        pending = self._pending[base] = _Pending(entry, consumer, slot, left)
-        unacked = pending.unacked
-        if len(self._pending) > UNACKED_ENTRIES_MAX:  # of a consumer that never acknowledges, in order
-            self._drop(next(iter(self._pending.values())))
+        unacked = self._pending.add(entry, consumer, slot, left)
+        self._bound_pending()
         if slot >= 0:
-            holder = self._slot_holders.get(slot)
-            self._slot_holders[slot] = (consumer, 1 if holder is None else holder[1] + 1)
+            self._slots.took(slot, consumer)
         consumer.permits -= entry.count
-        consumer.unacked += unacked
         consumer.delivered += unacked
         consumer.sink.deliver(entry, self._redeliveries.get(base, 0), left if partial else None)
 
+    def _deliver_run(self, consumer: SubscriptionConsumer, run: MessageRun, count: int) -> MessageRun | None:
+        """Deliver the first `count` entries of a run. Returns the rest."""
+        end = run.base + min(count, RUN_ENTRIES_MAX)
+        part = run.cut(run.base, end)
+        self._pending.add_run(part, consumer)
+        self._bound_pending()
+        consumer.permits -= part.count
+        consumer.delivered += part.count
+        # What was delivered before is a run of one entry.
+        consumer.sink.deliver_run(part, self._redeliveries.get(part.base, 0) if self._redeliveries else 0)
+        return None if end == run.end else run.cut(end, run.end)
 
-def _check_ranges(consumer: SubscriptionConsumer, others: Iterable[SubscriptionConsumer]) -> None:
-    """Raises InvalidInput."""
-    if consumer.ranges is not None and not all(
-        0 <= first <= last < HASH_SLOTS for first, last in consumer.ranges
-    ):
-        raise InvalidInput(f"hash ranges are from 0 to {HASH_SLOTS - 1}")
-    for other in others:
-        if (consumer.ranges is None) != (other.ranges is None):
-            raise InvalidInput("consumers of a Key_Shared subscription are all sticky, or none is")
-        for first, last in consumer.ranges or ():
-            if any(
-                first <= taken_last and taken_first <= last for taken_first, taken_last in other.ranges or ()
-            ):
-                raise InvalidInput(f"another consumer takes a part of the hash range {first} to {last}")
+    def _bound_pending(self) -> None:
+        """Of a consumer that never acknowledges, in order."""
+        while len(self._pending) > UNACKED_ENTRIES_MAX:
+            entry = self._pending.drop_first()
+            if entry is not None:
+                self._drop(entry)

@@ -16,18 +16,23 @@ from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.consumers import PulsarConsumer
 from mainstem.doors.pulsar.errors import ServerError, code_of
-from mainstem.doors.pulsar.messages import TYPES
-from mainstem.doors.pulsar.producers import PulsarProducer, SendWaiter
+from mainstem.doors.pulsar.messages import TYPES, BaseCommand
+from mainstem.doors.pulsar.producers import PulsarProducer, SendRunWaiter, SendWaiter
+from mainstem.doors.pulsar.records import SEND_FRAME_BYTES_MAX, parse_sends, receipt_frames
 from mainstem.doors.pulsar.transactions import in_transaction, transaction_of
 from mainstem.doors.pulsar.wire import (
+    ACK_BYTES_MIN,
     FRAME_BYTES_MAX,
     FrameBuffer,
     InvalidFrame,
+    is_send,
     parse_frame,
+    parse_single_acks,
     simple_frame,
     varint,
 )
 from mainstem.errors import MainstemError, Unauthorized
+from mainstem.records.pulsar_send_kernels import SEQUENCE
 
 if TYPE_CHECKING:
     from mainstem.doors.pulsar.door import PulsarContext
@@ -43,6 +48,7 @@ PULSAR_CONSUMERS_MAX = 10_000  # of a connection
 PROTOCOL_VERSION = 21
 TOKEN_RENEWAL_S = 30.0  # before a token expires, its client is asked for a new one
 
+_COPIED_BYTES_MAX = 64 * limits.KIB  # written as one piece
 _NO_REQUEST = (1 << 64) - 1  # the request id of errors that answer no request
 _NO_ID = (1 << 64) - 1  # ledger and entry of a message that was stored before
 
@@ -61,7 +67,7 @@ class PulsarConnection(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._authenticated = False
         self._admitted = False
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._flushing = False
         self._writable = True
         self._paused = False
@@ -72,6 +78,7 @@ class PulsarConnection(asyncio.Protocol):
         self._counted = 0  # bytes that the budget counts for this connection
         self._holder = ""
         self._requests = 0
+        self._alone = 0  # SENDs that come next and cannot be stored together
         self._finishing = False
         self.closed = False
         self._renews = False  # the client sends a new token when it is asked to
@@ -110,10 +117,11 @@ class PulsarConnection(asyncio.Protocol):
         ends, most = loop.time() + STEP_S, self._started + PULSAR_STEP_REQUESTS
         try:
             while not self.closed and not self._full:
-                frame = self._frames.next()
-                if frame is None:
-                    break
-                self._serve(frame)
+                if not self._send_together():
+                    frame = self._frames.next()
+                    if frame is None:
+                        break
+                    self._serve(frame)
                 if len(self._frames) and (self._started >= most or loop.time() >= ends):
                     self._waits = True
                     self.context.budget.turns.later(self._continue)
@@ -177,7 +185,9 @@ class PulsarConnection(asyncio.Protocol):
 
     # Frames in
 
-    def _serve(self, data: bytes) -> None:
+    def _serve(self, data: memoryview) -> None:
+        if len(data) >= ACK_BYTES_MIN and self._ack_singles(data):
+            return
         frame = parse_frame(data)
         command = frame.command
         name = TYPES.get(command.type)
@@ -317,11 +327,42 @@ class PulsarConnection(asyncio.Protocol):
             self._unstored_bytes -= len(rest)
             self._send_error(producer.id, command.sequence_id, error)
             return
-        rates = context.broker.rates
+        self._throttle(producer, len(rest), max(command.num_messages, 1))
+
+    def _send_together(self) -> bool:
+        """Store the messages of the next SENDs as one batch. False: serve the next frame alone."""
+        if self._alone > 0:
+            self._alone -= 1
+            return False
+        size = self._frames.next_bytes
+        if not size or size > SEND_FRAME_BYTES_MAX or len(self._frames) < 2 * size or not self.producers:
+            return False
+        rest = self._frames.rest()
+        run = parse_sends(rest, SEND_FRAME_BYTES_MAX) if is_send(rest) else None
+        if run is None:
+            return False
+        context = self.context
+        producer = self.producers.get(run.producer)
+        topic = None if producer is None else context.broker.streams.get(producer.topic.name)
+        if producer is None or not producer.joins_sends(topic):
+            self._alone = run.messages - 1  # or each of them would be parsed as often as there are more
+            return False
+        self._frames.skip(run.frame_bytes)
+        context.metrics.commands["send"] += run.messages
+        self._unstored_bytes += run.size
+        try:
+            producer.send_run(context.broker.appends, topic, run)
+        except MainstemError as error:
+            self.run_not_sent(SendRunWaiter(self, producer, run), error)
+            return True
+        self._throttle(producer, run.size, run.messages)
+        return True
+
+    def _throttle(self, producer: PulsarProducer, size: int, messages: int) -> None:
+        """Read nothing more for a while if the client exceeds its rate."""
+        rates = self.context.broker.rates
         if rates.stored.active:
-            held_ms = rates.produce(
-                self.caller.principal, producer.topic.namespace, len(rest), max(command.num_messages, 1)
-            )
+            held_ms = rates.produce(self.caller.principal, producer.topic.namespace, size, messages)
             if held_ms:
                 self._hold(held_ms / 1000)
 
@@ -333,6 +374,22 @@ class PulsarConnection(asyncio.Protocol):
         self.write(
             simple_frame("send_error", producer_id=producer, sequence_id=sequence, error=code, message=text)
         )
+
+    def _ack_singles(self, data: memoryview) -> bool:
+        """Serve a frame that acknowledges many messages one by one. False: it is something else."""
+        acks = parse_single_acks(data)
+        consumer = None if acks is None else self.consumers.get(acks.consumer)
+        if acks is None or consumer is None:
+            return False
+        started = consumer.ack_singles(acks.ledger, acks.entries)
+        if started is None:
+            return False
+        self.context.metrics.commands["ack"] += 1
+        if acks.request >= 0:
+            command = BaseCommand(ack={"consumer_id": acks.consumer, "request_id": acks.request}).ack
+            self._requests += 1
+            self.context.connections.work(self._answer_ack(command, started))
+        return True
 
     def _ack(self, command: Any) -> None:
         consumer = self.consumers.get(command.consumer_id)
@@ -414,6 +471,29 @@ class PulsarConnection(asyncio.Protocol):
         size = len(command)
         self.write((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + command)
 
+    def run_sent(self, waiter: SendRunWaiter, base: int) -> None:
+        run, producer = waiter.run, waiter.producer
+        self._unstored_bytes -= run.size
+        metrics = self.context.metrics
+        metrics.messages_in += run.messages
+        metrics.bytes_in += run.size
+        partition = b"" if producer.partition < 0 else b"\x18" + varint(producer.partition)
+        self.write(
+            receipt_frames(
+                run,
+                base,
+                b"\x08" + varint(producer.id),
+                b"\x08" + varint(producer.ledger) + b"\x10",
+                partition,
+            )
+        )
+
+    def run_not_sent(self, waiter: SendRunWaiter, error: BaseException) -> None:
+        self._unstored_bytes -= waiter.run.size
+        if not self.closed:
+            for sequence in waiter.run.sends[SEQUENCE].tolist():
+                self._send_error(waiter.producer.id, sequence, error)
+
     def not_sent(self, receipt: SendWaiter, error: BaseException) -> None:
         self._unstored_bytes -= receipt.size
         if receipt.transaction is not None:
@@ -447,7 +527,7 @@ class PulsarConnection(asyncio.Protocol):
     def writable(self) -> bool:
         return self._writable and not self.closed
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send at the end of this turn of the loop, together with everything else that is written in it."""
         if self.closed:
             return
@@ -460,7 +540,10 @@ class PulsarConnection(asyncio.Protocol):
         self._flushing = False
         if self._out and not self.closed:
             out, self._out = self._out, []
-            self._transport.write(b"".join(out))
+            if sum(map(len, out)) < _COPIED_BYTES_MAX:
+                self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(out)
         if self._paused:
             self._receive()
         else:

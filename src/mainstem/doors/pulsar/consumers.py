@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
-from mainstem.broker.subscriptions.entries import MessageEntry
+from mainstem.broker.subscriptions.entries import MessageEntry, MessageRun
 from mainstem.broker.subscriptions.subscription import Subscription
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import ProducerStamp, TransactionService
 from mainstem.doors.pulsar.caller import PulsarCaller
-from mainstem.doors.pulsar.records import encoded
+from mainstem.doors.pulsar.records import encoded, message_frames
 from mainstem.doors.pulsar.topic_names import ledger_of, position_of
-from mainstem.doors.pulsar.wire import payload_frame, simple_frame, varint
+from mainstem.doors.pulsar.wire import payload_head, simple_frame, varint
 from mainstem.errors import InvalidInput
 
 INDIVIDUAL, CUMULATIVE = 0, 1
@@ -34,7 +37,7 @@ class ConsumerClient(Protocol):
     @property
     def writable(self) -> bool: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | memoryview) -> None: ...
 
     def close_consumer(self, consumer: PulsarConsumer) -> None:
         """Tell the client to subscribe again."""
@@ -79,12 +82,8 @@ class PulsarConsumer:
         return self.client.writable
 
     def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[Range] | None) -> None:
-        caller = self.client.caller
-        if self._access_state != caller.access_state:
-            if not caller.may(Operation.READ, self.topic.name):
-                self.client.close_consumer(self)  # when it subscribes again, it learns why
-                return
-            self._access_state = caller.access_state
+        if not self._may_read():
+            return
         message_id = self._ledger_field + varint(entry.base) + self._partition_field
         fields = self._id_field + b"\x12" + varint(len(message_id)) + message_id
         if redeliveries:
@@ -96,7 +95,27 @@ class PulsarConsumer:
             fields += b"\x28" + varint(self.epoch)
         command = b"\x08\x09\x4a" + varint(len(fields)) + fields  # type MESSAGE, field 9
         metadata, payload = encoded(entry)
-        self.client.write(payload_frame(command, metadata, payload))
+        self.client.write(payload_head(command, metadata, payload))
+        self.client.write(payload)
+
+    def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
+        if not self._may_read():
+            return
+        tail = b"\x18" + varint(redeliveries) if redeliveries else b""
+        if self.epoch is not None:
+            tail += b"\x28" + varint(self.epoch)
+        self.client.write(
+            message_frames(run, self._id_field, self._ledger_field, self._partition_field, tail)
+        )
+
+    def _may_read(self) -> bool:
+        caller = self.client.caller
+        if self._access_state != caller.access_state:
+            if not caller.may(Operation.READ, self.topic.name):
+                self.client.close_consumer(self)  # when it subscribes again, it learns why
+                return False
+            self._access_state = caller.access_state
+        return True
 
     def active_changed(self, active: bool) -> None:
         self.client.tell_active(self, active)
@@ -124,6 +143,16 @@ class PulsarConsumer:
         ranges = [one for _, rows in entries for one in rows]
         await transactions.acknowledge(stamp, subscription.stream, subscription.name, mark, ranges)
         subscription.hold(stamp.producer, mark, entries)
+
+    def ack_singles(self, ledger: int, entries: npt.NDArray[np.int64]) -> asyncio.Future[None] | None:
+        """Acknowledge many messages that are entries of their own; None: only `ack` can tell what they are."""
+        if ledger != self.ledger or not len(entries):
+            return None
+        offsets = np.unique(entries)
+        breaks = np.flatnonzero(np.diff(offsets) != 1)
+        firsts = [int(offsets[0]), *offsets[breaks + 1].tolist()]
+        ends = [*(offsets[breaks] + 1).tolist(), int(offsets[-1]) + 1]
+        return self.subscription.ack_singles(list(zip(firsts, ends, strict=True)))
 
     def ack_at_once(self, command: Any) -> asyncio.Future[None] | None:
         """The same, if everything it needs is known; None: `ack` has to read."""

@@ -17,7 +17,7 @@ from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
-from mainstem.doors.pulsar.records import BatchStamp, batch_of
+from mainstem.doors.pulsar.records import SEND_BATCH_BYTES_MAX, BatchStamp, SendRun, batch_of
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
 from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
@@ -41,6 +41,10 @@ class ProducerClient(Protocol):
     def sent(self, receipt: SendWaiter, base: int, *, duplicate: bool) -> None: ...
 
     def not_sent(self, receipt: SendWaiter, error: BaseException) -> None: ...
+
+    def run_sent(self, waiter: SendRunWaiter, base: int) -> None: ...
+
+    def run_not_sent(self, waiter: SendRunWaiter, error: BaseException) -> None: ...
 
 
 class SendWaiter:
@@ -72,6 +76,26 @@ class SendWaiter:
 
     def set_exception(self, error: BaseException, /) -> None:
         self._client.not_sent(self, error)
+
+
+class SendRunWaiter:
+    """Receives the outcome of several SENDs that are one batch."""
+
+    __slots__ = ("_client", "producer", "run")
+
+    def __init__(self, client: ProducerClient, producer: PulsarProducer, run: SendRun) -> None:
+        self._client = client
+        self.producer = producer
+        self.run = run
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, placed: tuple[int, bool], /) -> None:
+        self._client.run_sent(self, placed[0])
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._client.run_not_sent(self, error)
 
 
 class PulsarProducer:
@@ -108,18 +132,7 @@ class PulsarProducer:
         transaction: TransactionWrites | None,
     ) -> None:
         """Append a message or a batch. Raises what is wrong with it."""
-        if self.closed or not self.ready:
-            raise PulsarRefusal(
-                ServerError.PRODUCER_FENCED, "the producer has no access to the topic any more"
-            )
-        if topic is None or topic.topic_id != self.topic.topic_id:
-            raise TopicNotFound(self.topic.name)
-        self.topic = topic  # with its current settings
-        caller = self.client.caller
-        if self._access_state != caller.access_state:
-            if not caller.may(Operation.WRITE, topic.name):
-                raise Forbidden(f"{caller.principal.name} may not WRITE topic {topic.name!r}")
-            self._access_state = caller.access_state
+        topic = self._check(topic)
         encoded, payload = split_payload(rest)
         try:
             metadata = MessageMetadata.FromString(encoded)
@@ -146,6 +159,41 @@ class PulsarProducer:
             transaction.wrote(self.stream, built.count)
         self.messages += built.count
         self.bytes += len(rest)
+
+    @staticmethod
+    def joins_sends(topic: Topic | None) -> bool:
+        """Whether messages that arrive together can be one batch: none can be refused without the others."""
+        return topic is not None and not (
+            topic.config.deduplication
+            or topic.config.validates
+            or topic.config.limits_times
+            or topic.config.tracked
+            or topic.config.max_message_bytes < SEND_BATCH_BYTES_MAX
+        )
+
+    def send_run(self, appends: Appends, topic: Topic | None, run: SendRun) -> None:
+        """Append the messages of several SENDs as one batch. Raises what is wrong with it."""
+        appends.batches(
+            self._check(topic), max(self.partition, 0), run.batch, SendRunWaiter(self.client, self, run)
+        )
+        self.messages += run.messages
+        self.bytes += run.size
+
+    def _check(self, topic: Topic | None) -> Topic:
+        """The topic as it is now. Raises PulsarRefusal, TopicNotFound, Forbidden if the producer may not append."""
+        if self.closed or not self.ready:
+            raise PulsarRefusal(
+                ServerError.PRODUCER_FENCED, "the producer has no access to the topic any more"
+            )
+        if topic is None or topic.topic_id != self.topic.topic_id:
+            raise TopicNotFound(self.topic.name)
+        self.topic = topic  # with its current settings
+        caller = self.client.caller
+        if self._access_state != caller.access_state:
+            if not caller.may(Operation.WRITE, topic.name):
+                raise Forbidden(f"{caller.principal.name} may not WRITE topic {topic.name!r}")
+            self._access_state = caller.access_state
+        return topic
 
 
 class _TopicProducers:

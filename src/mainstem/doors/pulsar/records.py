@@ -23,6 +23,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from mainstem import limits
@@ -31,9 +32,13 @@ from mainstem.broker.subscriptions.entries import (
     ENTRY_HEADER,
     MESSAGE_HEADER,
     ORDERING_HEADER,
+    OTHER_DOORS_NAME,
     RESERVED_PREFIX,
     MessageEntry,
+    MessageRun,
+    checksum_tables,
     read_varint,
+    scratch,
 )
 from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadata
 from mainstem.doors.pulsar.wire import varint
@@ -45,14 +50,21 @@ from mainstem.records.decoding import StoredRecord
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
 from mainstem.records.interpreted import check_section
 from mainstem.records.pulsar_kernels import unpack_messages
+from mainstem.records.pulsar_run_kernels import frame_messages
+from mainstem.records.pulsar_send_kernels import SEND_ROWS, SIZE, TIME, frame_receipts, unpack_sends
 
 RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
-OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar client wrote
+
+SENDS_PER_BATCH_MAX = 1_024  # stored as one batch, if they arrive together
+SEND_BATCH_BYTES_MAX = 256 * limits.KIB
+SEND_FRAME_BYTES_MAX = 4 * limits.KIB  # larger ones are stored alone
 
 _NONE, _LZ4, _ZLIB, _ZSTD, _SNAPPY = range(5)
 _CODECS: dict[int, Codec] = {_LZ4: "lz4", _ZLIB: "gzip", _ZSTD: "zstd", _SNAPPY: "snappy"}
 _SIZE = struct.Struct(">I")
+_FRAME_OVERHEAD_BYTES = 40  # at most the sizes, tags and the entry of a MESSAGE
 _RECORD_OVERHEAD_BYTES = 96  # at most what a record adds to its message
+_ENTRY_NAME = octets(ENTRY_HEADER.encode())
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
 _MESSAGES_PER_BATCH_MAX = 100_000
@@ -93,9 +105,9 @@ def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None
     codec = metadata.compression
     if codec not in _CODECS and codec != _NONE:
         raise InvalidBatch(f"unknown compression {codec}: use LZ4, ZLIB, ZSTD or SNAPPY")
-    content = bytes(payload)
+    content: bytes | memoryview = payload
     if codec and not opaque:
-        content = _decompressed(codec, content, metadata.uncompressed_size)
+        content = _decompressed(codec, bytes(payload), metadata.uncompressed_size)
     publish_time = metadata.publish_time
     if publish_time > _TIME_MS_MAX:
         raise InvalidBatch(f"a publish time of {publish_time} ms")
@@ -110,12 +122,12 @@ def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None
             large = _large_batch(content, count, first, publish_time, _CODECS.get(codec, "none"), stamp)
             if large is not None:
                 return BuiltBatch(large, count, batched)
-        _split_batch(content, count, keys, values, headers)
+        _split_batch(bytes(content), count, keys, values, headers)
         headers[0] = first + headers[0]
     else:
         keys.append(_take_key(metadata))
         null = metadata.null_value and not content
-        values.append(None if null else content)
+        values.append(None if null else bytes(content))
         properties = _take_properties(metadata)
         _add_entry_header(metadata, first, opaque=opaque)
         headers.append(first + properties)
@@ -134,8 +146,69 @@ def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None
     return BuiltBatch(batch, count, batched)
 
 
+class SendRun(NamedTuple):
+    """Several SENDs of one producer, whose messages are records of one batch."""
+
+    producer: int
+    sends: npt.NDArray[np.int64]  # rows as named in the kernels, one column a SEND
+    batch: bytearray
+    size: int  # bytes of the messages
+    frame_bytes: int  # bytes of the frames
+
+    @property
+    def messages(self) -> int:
+        return int(self.sends.shape[1])
+
+
+def parse_sends(data: memoryview, frame_bytes_max: int) -> SendRun | None:
+    """The SENDs at the start of some frames, if there are several that one batch can hold."""
+    sends = np.empty((SEND_ROWS, SENDS_PER_BATCH_MAX), np.int64)
+    out = scratch(SEND_BATCH_BYTES_MAX)[:SEND_BATCH_BYTES_MAX]
+    count, producer, frame_bytes, end = compiled(unpack_sends)(
+        octets(data),
+        0,
+        out,
+        HEADER_BYTES,
+        sends,
+        frame_bytes_max,
+        _ENTRY_NAME,
+        _ORDERING_NAME,
+        checksum_tables(),
+    )
+    if count < 2:
+        return None
+    sends = np.ascontiguousarray(sends[:, :count])
+    times = sends[TIME]
+    batch = seal(
+        bytearray(out[:end]),
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=int(times[0]),
+        max_timestamp=int(times.max()),
+        producer=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        count=count,
+    )
+    return SendRun(producer, sends, batch, int(sends[SIZE].sum()), frame_bytes)
+
+
+def receipt_frames(run: SendRun, base: int, producer: bytes, ledger: bytes, partition: bytes) -> memoryview:
+    """SEND_RECEIPTs. The last three are encoded fields: of the command, and of the message id around its entry."""
+    out = np.empty(
+        (_FRAME_OVERHEAD_BYTES + 20 + len(producer) + len(ledger) + len(partition)) * run.messages, np.uint8
+    )
+    size = compiled(frame_receipts)(run.sends, base, octets(producer), octets(ledger), octets(partition), out)
+    return out[:size].data
+
+
 def _large_batch(
-    content: bytes, count: int, headers: Headers, time_ms: int, codec: Codec, stamp: BatchStamp | None
+    content: bytes | memoryview,
+    count: int,
+    headers: Headers,
+    time_ms: int,
+    codec: Codec,
+    stamp: BatchStamp | None,
 ) -> bytearray | None:
     """The record batch of many messages, built in one pass; None if only Python can convert them."""
     if count > _MESSAGES_PER_BATCH_MAX:
@@ -144,11 +217,11 @@ def _large_batch(
         varint(2 * len(name)) + name.encode() + varint(2 * len(value or b"")) + (value or b"")
         for name, value in headers
     )
-    batch = bytearray(HEADER_BYTES + len(content) + len(encoded_headers) + _RECORD_OVERHEAD_BYTES * count)
+    out = scratch(HEADER_BYTES + len(content) + len(encoded_headers) + _RECORD_OVERHEAD_BYTES * count)
     end = compiled(unpack_messages)(
         octets(content),
         count,
-        np.frombuffer(batch, np.uint8),
+        out,
         HEADER_BYTES,
         octets(encoded_headers),
         len(headers),
@@ -159,10 +232,9 @@ def _large_batch(
     if end < 0:
         return None
     check_section(end - HEADER_BYTES)
-    if codec == "none":
-        del batch[end:]
-    else:
-        batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:end].tobytes())
+    batch = bytearray(out[:HEADER_BYTES] if codec != "none" else out[:end])
+    if codec != "none":
+        batch += compress(codec, out[HEADER_BYTES:end].tobytes())
     producer, epoch, sequence = stamp or _NO_STAMP
     return seal(
         batch,
@@ -276,6 +348,25 @@ def _take_properties(metadata: Any) -> Headers:
 def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
     """Metadata and payload of an entry."""
     return _encoded_batch(entry) if entry.batched else _encoded_single(entry.first)
+
+
+def message_frames(
+    run: MessageRun, consumer: bytes, ledger: bytes, partition: bytes, tail: bytes
+) -> memoryview:
+    """MESSAGE frames. The others are encoded fields: of the command, and of the message id around its entry."""
+    fields = _FRAME_OVERHEAD_BYTES + len(consumer) + len(ledger) + len(partition) + len(tail)
+    out = np.empty(run.size + fields * run.count, np.uint8)
+    size = compiled(frame_messages)(
+        run.bodies,
+        run.borders,
+        run.base,
+        octets(consumer),
+        octets(ledger),
+        octets(partition),
+        octets(tail),
+        out,
+    )
+    return out[:size].data
 
 
 def uncompressed(entry: MessageEntry) -> tuple[Any, bytes]:

@@ -19,12 +19,16 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from mainstem import limits
 from mainstem.doors.pulsar.messages import NUMBERS, BaseCommand
 from mainstem.errors import CorruptBatch, MalformedRequest
+from mainstem.records.compiled import compiled, octets
+from mainstem.records.pulsar_run_kernels import parse_ack
 
 MESSAGE_BYTES_MAX = 5 * limits.MIB  # of a payload, as clients are told
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 128 * limits.KIB  # with its command and metadata
@@ -34,6 +38,10 @@ _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED = struct.Struct(">HI")  # magic, checksum
 _MAGIC = 0x0E01
+_SEND_PREFIX = bytes((0x08, NUMBERS["send"]))
+_ACK_PREFIX = bytes((0x08, NUMBERS["ack"], NUMBERS["ack"] << 3 | 2))  # type, and the tag of the command
+_ID_BYTES_MIN = 6  # of an encoded message id with its tag
+ACK_BYTES_MIN = 512  # smaller ones are parsed faster otherwise
 
 
 class InvalidFrame(MalformedRequest):
@@ -44,32 +52,61 @@ class FrameBuffer:
     """Bytes as they arrive, cut into frames."""
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._data = b""
         self._at = 0
+        self._following: list[bytes] = []  # joined only once a frame needs them
+        self._following_bytes = 0
         self.frame_bytes_max = CONNECT_BYTES_MAX
 
     def __len__(self) -> int:
-        return len(self._data) - self._at
+        return len(self._data) - self._at + self._following_bytes
 
     def feed(self, data: bytes) -> None:
-        if self._at:
-            del self._data[: self._at]
-            self._at = 0
-        self._data += data
+        if self._at == len(self._data) and not self._following:
+            self._data, self._at = data, 0
+        else:
+            self._following.append(data)
+            self._following_bytes += len(data)
 
-    def next(self) -> bytes | None:
+    @property
+    def next_bytes(self) -> int:
+        """The size of the next frame; 0 if it is not known yet."""
+        if len(self) < _SIZE.size:
+            return 0
+        if len(self._data) - self._at < _SIZE.size:
+            self._join()
+        return int(_SIZE.unpack_from(self._data, self._at)[0]) + _SIZE.size
+
+    def next(self) -> memoryview | None:
         """The next frame without its size; None if it is not complete. Raises InvalidFrame."""
-        have = len(self._data) - self._at
-        if have < _SIZE.size:
+        size = self.next_bytes
+        if not size:
             return None
-        (size,) = _SIZE.unpack_from(self._data, self._at)
-        if not _SIZE.size <= size <= self.frame_bytes_max:
-            raise InvalidFrame(f"a frame of {size} bytes: the limit is {self.frame_bytes_max}")
-        if have < _SIZE.size + size:
+        if not 2 * _SIZE.size <= size <= self.frame_bytes_max + _SIZE.size:
+            raise InvalidFrame(f"a frame of {size - _SIZE.size} bytes: the limit is {self.frame_bytes_max}")
+        if len(self) < size:
             return None
+        if len(self._data) - self._at < size:
+            self._join()
         start = self._at + _SIZE.size
-        self._at = start + size
-        return bytes(memoryview(self._data)[start : self._at])
+        self._at += size
+        return memoryview(self._data)[start : self._at]
+
+    def rest(self) -> memoryview:
+        """All that is left."""
+        if self._following:
+            self._join()
+        return memoryview(self._data)[self._at :]
+
+    def skip(self, size: int) -> None:
+        """These bytes were taken from `rest`."""
+        self._at += size
+
+    def _join(self) -> None:
+        self._data = b"".join((memoryview(self._data)[self._at :], *self._following))
+        self._at = 0
+        self._following.clear()
+        self._following_bytes = 0
 
 
 class PulsarFrame(NamedTuple):
@@ -77,16 +114,51 @@ class PulsarFrame(NamedTuple):
     rest: memoryview  # what follows the command
 
 
-def parse_frame(data: bytes) -> PulsarFrame:
+def parse_frame(data: memoryview) -> PulsarFrame:
     """Raises InvalidFrame."""
     (size,) = _SIZE.unpack_from(data)
     if size > len(data) - _SIZE.size:
         raise InvalidFrame(f"a command of {size} bytes in a frame of {len(data)}")
     try:
-        command = BaseCommand.FromString(data[_SIZE.size : _SIZE.size + size])
+        command = BaseCommand.FromString(bytes(data[_SIZE.size : _SIZE.size + size]))
     except DecodeError:
         raise InvalidFrame("bytes that are not a command") from None
-    return PulsarFrame(command, memoryview(data)[_SIZE.size + size :])
+    return PulsarFrame(command, data[_SIZE.size + size :])
+
+
+def is_send(data: memoryview) -> bool:
+    """Whether frames, with their sizes, begin with a SEND."""
+    return data[2 * _SIZE.size : 2 * _SIZE.size + 2] == _SEND_PREFIX
+
+
+class SingleAcks(NamedTuple):
+    """An acknowledgement of whole entries, one by one."""
+
+    consumer: int
+    request: int  # -1: no answer is wanted
+    ledger: int
+    entries: npt.NDArray[np.int64]
+
+
+def parse_single_acks(data: memoryview) -> SingleAcks | None:
+    """A frame with a large ACK; None: use `parse_frame`."""
+    at = _SIZE.size
+    if (
+        len(data) < ACK_BYTES_MIN
+        or data[at : at + 3] != _ACK_PREFIX
+        or _SIZE.unpack_from(data)[0] + at != len(data)
+    ):
+        return None
+    at += 3
+    while data[at] > 127:  # the size of the command, which follows from that of the frame
+        at += 1
+    facts = np.empty(4, np.int64)
+    entries = np.empty(len(data) // _ID_BYTES_MIN, np.int64)
+    count = compiled(parse_ack)(octets(data), at + 1, facts, entries)
+    consumer, type, request, ledger = facts.tolist()
+    if count <= 0 or type != 0 or consumer < 0:
+        return None
+    return SingleAcks(consumer, request, ledger, entries[:count])
 
 
 def split_payload(rest: memoryview) -> tuple[bytes, memoryview]:
@@ -116,9 +188,15 @@ def simple_frame(name: str, **fields: object) -> bytes:
 
 def payload_frame(command: bytes, metadata: bytes, payload: bytes) -> bytes:
     """An encoded command with metadata and payload."""
-    body = b"".join((_SIZE.pack(len(metadata)), metadata, payload))
-    total = _SIZE.size + len(command) + _CHECKED.size + len(body)
-    return b"".join((_SIZES.pack(total, len(command)), command, _CHECKED.pack(_MAGIC, crc32c(body)), body))
+    return payload_head(command, metadata, payload) + payload
+
+
+def payload_head(command: bytes, metadata: bytes, payload: bytes) -> bytes:
+    """The same without the payload, which follows."""
+    described = _SIZE.pack(len(metadata)) + metadata
+    total = _SIZE.size + len(command) + _CHECKED.size + len(described) + len(payload)
+    checksum = crc32c(payload, crc32c(described))
+    return b"".join((_SIZES.pack(total, len(command)), command, _CHECKED.pack(_MAGIC, checksum), described))
 
 
 def varint(value: int) -> bytes:
