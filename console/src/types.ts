@@ -618,6 +618,15 @@ export interface NamespaceDescriptionBody {
   backlog_ms?: number | null;
   backlog_ms_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   deduplication?: boolean | null;
+  producers_max?: number | null;
+  consumers_max?: number | null;
+  subscriptions_max?: number | null;
+  subscription_consumers_max?: number | null;
+  consumer_unacked_max?: number | null;
+  subscription_unacked_max?: number | null;
+  subscription_expiry_ms?: number | null;
+  inactive_ms?: number | null;
+  inactive_mode?: "delete_when_no_subscriptions" | "delete_when_subscriptions_caught_up" | null;
 }
 
 export interface NamespaceReport {
@@ -638,6 +647,15 @@ export interface NamespaceReport {
   backlog_ms: number | null;
   backlog_ms_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   deduplication: boolean | null;
+  producers_max: number | null;
+  consumers_max: number | null;
+  subscriptions_max: number | null;
+  subscription_consumers_max: number | null;
+  consumer_unacked_max: number | null;
+  subscription_unacked_max: number | null;
+  subscription_expiry_ms: number | null;
+  inactive_ms: number | null;
+  inactive_mode: "delete_when_no_subscriptions" | "delete_when_subscriptions_caught_up" | null;
   topics_total: number;
   partitions_total: number;
   bytes_total: number;

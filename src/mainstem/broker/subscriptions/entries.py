@@ -231,7 +231,7 @@ def _add_batch(data: memoryview, header: BatchHeader, offset: int, entries: list
             return entry.end
     reached = -1
     for record in decode_records(data[header.position : header.end], offset):
-        _add_record(record, entries)
+        add_record(record, entries)
         reached = record.offset + 1
     return reached
 
@@ -252,7 +252,7 @@ def _packed(data: memoryview, header: BatchHeader) -> MessageEntry | None:
     return entry
 
 
-def _add_record(record: StoredRecord, entries: list[MessageEntry]) -> None:
+def add_record(record: StoredRecord, entries: list[MessageEntry]) -> None:
     """Add a record to the entry before it, or as a new one."""
     current = entries[-1] if entries else None
     place = place_in_entry(record)

@@ -19,10 +19,11 @@ from enum import IntEnum
 
 from mainstem import events, limits
 from mainstem.broker.subscriptions.acks import Acks
-from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
+from mainstem.broker.subscriptions.consumer import UNACKED_PER_CONSUMER_MAX, SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryReader
 from mainstem.broker.subscriptions.hashing import HASH_SLOTS, slot_of
 from mainstem.errors import InvalidInput, MainstemError, NotFound, SubscriptionBusy
+from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import mix
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
@@ -98,6 +99,9 @@ class Subscription:
         self.sought = False  # a subscription that is not durable stays for its consumer to return
         self.consumers: list[SubscriptionConsumer] = []
         self.active: SubscriptionConsumer | None = None
+        self.unacked_max = (
+            0  # messages that the consumers of a shared one may hold; 0 = no limit but the server's
+        )
         self._partition = partition
         self._acks = acks
         self._now_ms = now_ms
@@ -172,6 +176,8 @@ class Subscription:
             mine = [pending for pending in self._pending.values() if pending.consumer is consumer]
             for pending in mine:
                 self._return(pending)
+        if not self.consumers:
+            self._redeliveries.clear()  # as Pulsar does: those who come next see the messages for the first time
         self._wake.set()
 
     def disconnect_all(self) -> None:
@@ -259,6 +265,12 @@ class Subscription:
             self._settle(pending_at, ranges)
         self._wake.set()
         return self._acks.add(mark, ranges or [])
+
+    def pass_over(self, ranges: list[Range]) -> None:
+        """Nobody gets these records: the reader leaves them out."""
+        unacked = [left for first, end in ranges for left in self.acked.unacked(first, end)]
+        if unacked:
+            self._acks.add(0, unacked)
 
     def hold(self, producer: int, mark: int, entries: list[tuple[int, list[Range]]]) -> None:
         """An open transaction acknowledges what is below `mark`, and ranges of entries; the ledger has it."""
@@ -362,6 +374,18 @@ class Subscription:
     def unacked(self) -> int:
         """Entries that consumers hold."""
         return len(self._pending)
+
+    def _unacked_messages(self) -> int:
+        return sum(consumer.unacked for consumer in self.consumers)
+
+    def limit(self, config: TopicConfig) -> None:
+        """The limits of the topic for consumers. They hold from the next message on."""
+        self.unacked_max = config.subscription_unacked_max
+        for consumer in self.consumers:
+            consumer.unacked_max = min(
+                config.consumer_unacked_max or UNACKED_PER_CONSUMER_MAX, UNACKED_PER_CONSUMER_MAX
+            )
+        self._wake.set()
 
     def backlog(self, end: int) -> int:
         """Offsets below `end` that are not acknowledged."""
@@ -483,6 +507,7 @@ class Subscription:
                 or len(self._pending) >= UNACKED_ENTRIES_MAX
                 or len(self._delayed) >= DELAYED_ENTRIES_MAX
                 or not any(consumer.takes_more for consumer in self.consumers)
+                or (self.unacked_max and self._unacked_messages() >= self.unacked_max)
             ):
                 return False
             entry = await self._next()

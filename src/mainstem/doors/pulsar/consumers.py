@@ -71,12 +71,13 @@ class PulsarConsumer:
         self._ledger_field = b"\x08" + varint(self.ledger) + b"\x10"  # ledgerId, and the tag of entryId
         self._partition_field = b"" if partition < 0 else b"\x18" + varint(partition)
         self._access_state = -1
+        self._throttled = False
 
     # What the subscription calls
 
     @property
     def writable(self) -> bool:
-        return self.client.writable
+        return self.client.writable and not self._throttled
 
     def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[Range] | None) -> None:
         caller = self.client.caller
@@ -97,6 +98,14 @@ class PulsarConsumer:
         command = b"\x08\x09\x4a" + varint(len(fields)) + fields  # type MESSAGE, field 9
         metadata, payload = encoded(entry)
         self.client.write(payload_frame(command, metadata, payload))
+        held_ms = caller.consumed(self.topic.name, self.subscription.name, len(payload), entry.present)
+        if held_ms:
+            self._throttled = True
+            asyncio.get_running_loop().call_later(held_ms / 1000, self._go_on)
+
+    def _go_on(self) -> None:
+        self._throttled = False
+        self.subscription.changed()
 
     def active_changed(self, active: bool) -> None:
         self.client.tell_active(self, active)

@@ -12,7 +12,6 @@ from mainstem import events, limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import NamespaceView, view_of
-from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.doors.budget import Budget, Seats
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
@@ -94,9 +93,6 @@ class PulsarContext:
             self.broker, host, insecure=self.insecure, view=self.view, certificate=certificate
         )
 
-    def entries(self, stream: int) -> MessageEntryReader:
-        return MessageEntryReader(self.broker.streams, stream)
-
     def new_token(self) -> str:
         return self.broker.random.token(8).hex()
 
@@ -162,6 +158,8 @@ class PulsarDoor:
             insecure=self._insecure,
         )
         self._broker.backlogs.on_refused = self.producers.disconnect
+        self._broker.inactivity.serves = self.lookup.serves
+        self._broker.inactivity.has_producers = lambda stream: bool(self.producers.of_stream(stream))
         self._connections.start_sweeping()
         await server.start_serving()
         return bound

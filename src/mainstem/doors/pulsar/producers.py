@@ -177,6 +177,17 @@ class PulsarProducers:
     def new_name(self, token: str) -> str:
         return f"mainstem-{self._broker_id}-{token}-{next(self._numbers)}"
 
+    def check_count(self, producer: PulsarProducer, most: int) -> None:
+        """Raises PulsarRefusal if the topic has as many producers as it may have; 0 = any number."""
+        topic = self._topics.get(producer.stream)
+        if not most or topic is None or producer.name in topic.by_name:
+            return
+        if len(topic.by_name) + len(topic.waiting) >= most:
+            raise PulsarRefusal(
+                ServerError.PRODUCER_BUSY,
+                f"topic {producer.topic.name!r} has {most} producers: that is its limit",
+            )
+
     def add(self, producer: PulsarProducer, mode: int, topic_epoch: int | None) -> None:
         """Raises PulsarRefusal. A producer that has to wait is not ready."""
         topic = self._topics.setdefault(producer.stream, _TopicProducers())
