@@ -372,6 +372,7 @@ export interface GroupOffset {
   end: number;
   lag: number;
   metadata: string;
+  subscription: SubscriptionState | null;
 }
 
 export interface GroupOffsetsCommitted {
@@ -965,7 +966,7 @@ export interface RequeuedJob {
 
 export interface ResetBody {
   topic: string;
-  to: "earliest" | "latest" | "offset" | "time" | "skip";
+  to: "earliest" | "latest" | "offset" | "time" | "skip" | "redeliver";
   offset?: number;
   timestamp_ms?: number;
   partitions?: number[];
@@ -1296,6 +1297,12 @@ export interface StoredRange {
   end: number;
   bytes: number;
   live: boolean;
+}
+
+export interface SubscriptionState {
+  type: "exclusive" | "shared" | "failover" | "key_shared" | null;
+  consumers: number;
+  unacked: number;
 }
 
 export interface TableBody {

@@ -58,12 +58,17 @@ def _name() -> str:
 
 
 def _server_of(brokers: BrokerProcesses, topic: str) -> str:
-    """The broker that serves a topic, as each of them says."""
+    """The broker that serves a topic, once all that run agree on it."""
     path = f"/lookup/v2/topic/persistent/public/default/{topic}"
-    urls = {brokers.request(name, "GET", path).json["brokerUrl"] for name in brokers.running}
-    assert len(urls) == 1
     addresses = {f"pulsar://{one.last_address('pulsar')}": name for name, one in brokers.running.items()}
-    return addresses[urls.pop()]
+
+    def look() -> set[str | None]:
+        urls = {brokers.request(name, "GET", path).json["brokerUrl"] for name in brokers.running}
+        return {addresses.get(url) for url in urls}
+
+    found = eventually(look, lambda names: len(names) == 1 and None not in names).pop()
+    assert found is not None
+    return found
 
 
 def test_lookups_spread_topics_over_the_brokers(brokers: BrokerProcesses, client: pulsar.Client) -> None:
@@ -93,13 +98,9 @@ def test_a_failover_subscription_goes_on_at_another_broker(
     )
     brokers.kill(server)
     producer.send(b"10")  # the client finds the new one
-    assert _server_of_others(brokers, topic) != server
+    assert _server_of(brokers, topic) != server
     got = _received(consumers, 6)
     assert got == [b"%d" % number for number in range(5, 11)]
-
-
-def _server_of_others(brokers: BrokerProcesses, topic: str) -> str:
-    return eventually(lambda: _server_of(brokers, topic), lambda name: name in brokers.running)
 
 
 def _received(consumers: list[pulsar.Consumer], count: int, before: Sequence[bytes] = ()) -> list[bytes]:
@@ -154,3 +155,31 @@ def test_an_exclusive_producer_keeps_its_topic_when_its_broker_dies(
     consumer = other.subscribe(topic, "s", initial_position=_EARLIEST)
     assert [consumer.receive(_WAIT_MS).data() for _ in range(2)] == [b"before", b"after"]
     other.close()
+
+
+def test_clients_follow_a_topic_to_a_broker_that_joins(
+    brokers: BrokerProcesses, client: pulsar.Client
+) -> None:
+    """Two brokers never serve one subscription: an exclusive one has one consumer, wherever it is."""
+    brokers.kill("three")
+    topics = [_name() for _ in range(12)]
+    before = {topic: _server_of(brokers, topic) for topic in topics}
+    consumers = {topic: client.subscribe(topic, "s") for topic in topics}
+    producers = {topic: client.create_producer(topic) for topic in topics}
+    brokers.start("three")
+    moved = eventually(
+        lambda: [topic for topic in topics if _server_of(brokers, topic) != before[topic]],
+        lambda found: bool(found),
+    )
+    for topic in moved:
+        stats = f"/admin/v2/persistent/public/default/{topic}/stats"
+        eventually(
+            lambda: brokers.request("three", "GET", stats).json,  # noqa: B023
+            lambda found: (
+                len(found["publishers"]) == 1 and len(found["subscriptions"]["s"]["consumers"]) == 1
+            ),
+        )
+        with pytest.raises(pulsar.ConsumerBusy):
+            client.subscribe(topic, "s")
+        producers[topic].send(b"after")
+        assert consumers[topic].receive(_WAIT_MS).data() == b"after"

@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pulsar
@@ -65,6 +66,9 @@ class PulsarSide:
         self._consumers: dict[int, _Receiver] = {}
         self._readers: dict[int, Any] = {}
         self.ids: dict[str, Any] = {}  # payload → message id
+        self._uncounted: set[tuple[str, str]] = (
+            set()
+        )  # subscriptions whose redelivery counts are not compared
 
     def end(self) -> None:
         self.client.close()
@@ -105,6 +109,9 @@ class PulsarSide:
         producer = self._producers.get(slot)
         if producer is None:
             return "none"
+        delay_ms = options.pop("deliver_after_ms", 0)
+        if delay_ms:
+            options["deliver_after"] = timedelta(milliseconds=delay_ms)
         self.ids[payload] = producer.send(payload.encode(), **options)
         return "ok"
 
@@ -155,6 +162,11 @@ class PulsarSide:
         if receiver is None:
             return "none"
         receiver.consumer.close()
+        others = self._receivers(receiver.topic, receiver.subscription)
+        if others and receiver.type in ("Shared", "Key_Shared"):
+            # Which consumer had a message is up to the server, and so is what comes again now: ask for everything.
+            self._uncounted.add((receiver.topic, receiver.subscription))
+            self.redeliver(receiver.topic, receiver.subscription)
         return "ok"
 
     def unsubscribe(self, slot: int) -> Answer:
@@ -186,12 +198,15 @@ class PulsarSide:
                         break
                     last = time.monotonic()
                     receiver.held[message.data().decode()] = message
-                    found.append(self._shown(message))
+                    shown = self._shown(message)
+                    if (topic, subscription) in self._uncounted:
+                        del shown["redeliveries"]
+                    found.append(shown)
         found.sort(key=lambda message: message["topic"])  # the order of messages is that of one partition
         in_order = all(receiver.type in ("Exclusive", "Failover") for receiver in receivers)
         return {"in order": in_order, "messages": found if in_order else sorted(found, key=json.dumps)}
 
-    def _shown(self, message: Any) -> Answer:
+    def _shown(self, message: Any) -> dict[str, Any]:
         payload = message.data().decode()
         sent = self.ids.setdefault(payload, message.message_id())
         return {
@@ -237,13 +252,12 @@ class PulsarSide:
         time.sleep(2 * _NACK_MS / 1000)
         return len(held)
 
-    def redeliver(self, slot: int) -> Answer:
-        receiver = self._consumers.get(slot)
-        if receiver is None:
-            return "none"
-        receiver.held.clear()
-        receiver.consumer.redeliver_unacknowledged_messages()
-        return "ok"
+    def redeliver(self, topic: str, subscription: str) -> Answer:
+        receivers = self._receivers(topic, subscription)
+        for receiver in receivers:
+            receiver.held.clear()
+            receiver.consumer.redeliver_unacknowledged_messages()
+        return len(receivers)
 
     def seek(self, slot: int, to: str) -> Answer:
         receiver = self._consumers.get(slot)
@@ -284,13 +298,15 @@ class PulsarSide:
 
     # Readers
 
-    def create_reader(self, slot: int, topic: str, start: str, inclusive: bool) -> Answer:
+    def create_reader(
+        self, slot: int, topic: str, start: str, inclusive: bool, compacted: bool = False
+    ) -> Answer:
         self.close_reader(slot)
         target = self._target(start)
         if target is None:
             return "no such message"
         self._readers[slot] = self.client.create_reader(
-            self._topic(topic), target, start_message_id_inclusive=inclusive
+            self._topic(topic), target, start_message_id_inclusive=inclusive, is_read_compacted=compacted
         )
         return "ok"
 
@@ -329,6 +345,18 @@ class PulsarSide:
     def partitions(self, topic: str) -> Answer:
         found = self.client.get_topic_partitions(self._topic(topic))
         return [name.rpartition("/")[2] for name in found]
+
+    def compact(self, topic: str) -> Answer:
+        """Compact a topic, and wait until that is done."""
+        path = f"admin/v2/persistent/{{namespace}}/{topic}/compaction"
+        answer = self.admin("PUT", path)
+        while answer["status"] == _NOTHING:
+            state = self.admin("GET", path)["body"]["status"]
+            if state != "RUNNING":
+                time.sleep(0.5)  # Pulsar's readers find the result a little later
+                return state
+            time.sleep(0.1)
+        return answer
 
     # Admin
 

@@ -251,8 +251,9 @@ def _record_name(part: _Part) -> str | None:
         described = json.loads(part.text) if part.kind == AVRO else None
     except ValueError:
         return None
-    named = isinstance(described, dict) and described.get("type") == "record"
-    return str(described.get("name")) if named else None
+    if not isinstance(described, dict) or described.get("type") != "record":
+        return None
+    return str(described.get("name"))
 
 
 def _named_as(part: _Part, other: _Part) -> str:

@@ -39,6 +39,7 @@ class CompactedViews:
         self._horizons = log.ledger.compaction_horizons
         self._views: OrderedDict[tuple[int, int], npt.NDArray[np.int64]] = OrderedDict()
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._done: set[int] = set()  # compacted since the broker started, perhaps without a record
         self._errors: dict[int, str] = {}  # of the last compaction of a stream, if it failed
 
     # Compaction
@@ -56,6 +57,7 @@ class CompactedViews:
             end = self._streams.bounds(stream)[1]
             await self._kept(stream, end)
             await self._log.propose(RaiseCompactionHorizon(stream, end))
+            self._done.add(stream)
         except Exception as error:  # noqa: BLE001 - it is the result of the compaction
             self._errors[stream] = described(error)
             _log.warning("a stream cannot be compacted", stream=stream, error=described(error))
@@ -68,7 +70,8 @@ class CompactedViews:
             return "RUNNING", ""
         if stream in self._errors:
             return "ERROR", self._errors[stream]
-        return ("SUCCESS" if self._horizons.of(stream) else "NOT_RUN"), ""
+        done = stream in self._done or self._horizons.of(stream)
+        return ("SUCCESS" if done else "NOT_RUN"), ""
 
     async def close(self) -> None:
         tasks = list(self._running.values())

@@ -217,6 +217,12 @@ class SubscriptionService:
         else:
             await self._log.propose(AckRecords(stream, name, mark))
 
+    def redeliver(self, stream: int, name: str) -> None:
+        """Deliver again what consumers hold."""
+        running = self._running.get((stream, name))
+        for consumer in [] if running is None else list(running.consumers):
+            running.redeliver(consumer, None)
+
     def after_unacked(self, stream: int, name: str, count: int) -> int:
         """The offset after the next `count` records that a subscription has not acknowledged."""
         end = self._streams.bounds(stream)[1]
@@ -286,6 +292,10 @@ class SubscriptionService:
 
     def running(self, stream: int, name: str) -> Subscription | None:
         return self._running.get((stream, name))
+
+    def streams(self) -> set[int]:
+        """Those with consumers at this broker."""
+        return {stream for (stream, _), running in self._running.items() if running.consumers}
 
     def exists(self, stream: int, name: str) -> bool:
         return (stream, name) in self._running or self._stored.get(stream, name) is not None

@@ -160,9 +160,19 @@ class PulsarDoor:
         self._broker.backlogs.on_refused = self.producers.disconnect
         self._broker.inactivity.serves = self.lookup.serves
         self._broker.inactivity.has_producers = lambda stream: bool(self.producers.of_stream(stream))
+        self._broker.cluster.on_change(self._hand_over)
         self._connections.start_sweeping()
         await server.start_serving()
         return bound
+
+    def _hand_over(self) -> None:
+        """Brokers joined or left: clients of topics that another broker serves now have to go there."""
+        subscriptions, lookup = self._broker.subscriptions, self._context.lookup
+        for stream in {*subscriptions.streams(), *self.producers.streams()}:
+            topic = self._broker.streams.of_stream(stream)
+            if topic is not None and not lookup.serves(topic.name):
+                subscriptions.disconnect((stream,))
+                self.producers.disconnect(stream)
 
     async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
         """The admin API, for the HTTP door."""

@@ -174,6 +174,10 @@ class PulsarProducers:
         found = self._topics.get(stream)
         return [] if found is None else list(found.by_name.values())
 
+    def streams(self) -> list[int]:
+        """Those with producers."""
+        return list(self._topics)
+
     def new_name(self, token: str) -> str:
         return f"mainstem-{self._broker_id}-{token}-{next(self._numbers)}"
 
@@ -192,7 +196,7 @@ class PulsarProducers:
         """Raises PulsarRefusal. A producer that has to wait is not ready."""
         topic = self._topics.setdefault(producer.stream, _TopicProducers())
         topic.epoch = max(topic.epoch, self._exclusive.epoch(producer.stream))
-        self._replace(topic, producer)
+        self._replace(topic, producer, mode)
         taken = topic.exclusive is not None or bool(topic.waiting)
         if mode == SHARED:
             if taken:
@@ -213,12 +217,14 @@ class PulsarProducers:
                 other.client.close_producer(other)
         self._take(topic, producer, topic_epoch)
 
-    def _replace(self, topic: _TopicProducers, producer: PulsarProducer) -> None:
+    def _replace(self, topic: _TopicProducers, producer: PulsarProducer, mode: int) -> None:
         """A producer that connects again takes the place of its former self. Raises PulsarRefusal."""
         old = topic.by_name.get(producer.name)
         if old is None:
             return
         if old.id != producer.id or old.epoch >= producer.epoch:
+            if mode != SHARED:
+                return  # access to the topic decides
             raise PulsarRefusal(
                 ServerError.PRODUCER_BUSY,
                 f"a producer named {producer.name!r} is connected to topic {producer.topic.name!r}",

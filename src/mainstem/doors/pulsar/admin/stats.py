@@ -130,9 +130,8 @@ def partitioned_stats(call: AdminCall, topic: Topic, *, each: bool) -> dict[str,
     return {
         **{field: sum(row[field] for row in rows.values()) for field in _SUMMED},
         "averageMsgSize": max((row["averageMsgSize"] for row in rows.values()), default=0.0),
-        "publishers": list(
-            {one["producerName"]: one for row in rows.values() for one in row["publishers"]}.values()
-        ),
+        # A producer of the topic is one of each partition, where it has another name.
+        "publishers": max((row["publishers"] for row in rows.values()), key=len),
         "subscriptions": subscriptions,
         "replication": {},
         "metadata": {
@@ -145,8 +144,9 @@ def partitioned_stats(call: AdminCall, topic: Topic, *, each: bool) -> dict[str,
 
 
 def properties_of(topic: Topic) -> dict[str, Any]:
-    """The properties of a topic as a field of its metadata, which a topic without properties does not have."""
-    return {"properties": dict(topic.config.properties)} if topic.config.properties else {}
+    """The properties of a partitioned topic as a field of its metadata, which one without properties does not have."""
+    properties = topic.config.properties if len(topic.streams) > 1 else ()
+    return {"properties": dict(properties)} if properties else {}
 
 
 def internal_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]:

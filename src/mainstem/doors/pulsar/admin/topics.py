@@ -72,6 +72,8 @@ async def add_partitions(call: AdminCall, topic: str) -> Response:
     _, found = await call.topic(topic, Operation.ALTER)
     if len(found.streams) == 1:
         raise AdminRefusal(CONFLICT, f"Topic {topic} is not the partitioned topic.")
+    if total < len(found.streams):
+        raise AdminRefusal(422, f"the topic has {len(found.streams)} partitions, and can only get more")
     await call.broker.add_partitions(found.name, total)
     return DONE
 
