@@ -372,7 +372,7 @@ export interface GroupOffset {
   end: number;
   lag: number;
   metadata: string;
-  subscription: SubscriptionState | null;
+  subscription: SubscriptionReport | null;
 }
 
 export interface GroupOffsetsCommitted {
@@ -1299,7 +1299,7 @@ export interface StoredRange {
   live: boolean;
 }
 
-export interface SubscriptionState {
+export interface SubscriptionReport {
   type: "exclusive" | "shared" | "failover" | "key_shared" | null;
   consumers: number;
   unacked: number;

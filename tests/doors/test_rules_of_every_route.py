@@ -873,7 +873,7 @@ async def restore(doors: House) -> None:
     for name in BRIEF:
         if broker.streams.get(name) is None:
             await broker.create_topic(name)
-    groups = doors.api.context.known_groups()
+    groups = doors.api.broker.groups
     for group, topics in READ_BY.items():
         if groups.topics_of(group) != {*topics}:
             await groups.commit(group, [OffsetToCommit(name, 0, 0) for name in topics])

@@ -29,6 +29,7 @@ MODULES = (
     "pulsar_go",
     "pulsar_differential",
     "iceberg_kit",
+    "keycloak",
 )
 FOLDER = Path("build/outside")
 

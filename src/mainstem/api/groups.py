@@ -44,7 +44,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
 
 
-class SubscriptionState(msgspec.Struct, frozen=True):
+class SubscriptionReport(msgspec.Struct, frozen=True):
     """A subscription of Pulsar clients in one partition."""
 
     type: SubscriptionTypeName | None  # null: nobody has consumed since the broker started
@@ -62,7 +62,7 @@ class GroupOffset(msgspec.Struct, frozen=True):
     end: int
     lag: int
     metadata: str
-    subscription: SubscriptionState | None = None  # null: a consumer group
+    subscription: SubscriptionReport | None = None  # null: a consumer group
 
 
 class GroupDescription(msgspec.Struct, frozen=True):

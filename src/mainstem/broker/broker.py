@@ -32,7 +32,7 @@ from mainstem.broker.erasures.service import ERASURE_STEP_EVERY_S, ErasureServic
 from mainstem.broker.erasures.table_files import TableErasure
 from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.service import GroupPeers, Groups
+from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
@@ -61,9 +61,9 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound, MainstemError, StoreUnreachable
+from mainstem.errors import MainstemError, StoreUnreachable
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
+from mainstem.ledger.cursors import CommitOffsets
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
@@ -107,6 +107,7 @@ class BrokerOptions:
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
+    groups: GroupOptions = field(default_factory=GroupOptions)
     audit: str = "auto"  # the audit log: on, off, or auto, which is on while clients must authenticate
     clock_step_ms: int = (
         limits.CLOCK_STEP_MS_MAX
@@ -144,6 +145,8 @@ class Broker:
         self._clock_task = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, if the log is elsewhere
         self.retention = Retention(log, clock)
+        self.groups = Groups(log, clock, options.groups, random, self.cluster)
+        self.cluster.on_change(self.groups.hand_over)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
@@ -260,6 +263,7 @@ class Broker:
             self._clock_task.start()
         self.backlogs.refusing.start()
         self.inactivity.rounds.start()
+        self.groups.start()
         self.routers.start()
         self.audit.start()
 
@@ -294,6 +298,7 @@ class Broker:
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
         await self.audit.close()
+        await self.groups.stop()
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
@@ -338,14 +343,6 @@ class Broker:
     async def catch_up(self) -> None:
         """As `barrier`, but only where clients take several brokers for one server: workers that share their ports."""
         await self._log.catch_up()
-
-    def open_groups(
-        self, peers: GroupPeers | None = None, options: GroupOptions | None = None, clock: Clock | None = None
-    ) -> Groups:
-        """Coordinate consumer groups; `peers` says which ones. Starts with `Groups.start`."""
-        groups = Groups(self._log, clock or self._clock, options, peers=peers)
-        self.cluster.on_change(groups.hand_over)
-        return groups
 
     @property
     def position(self) -> int:
@@ -530,12 +527,3 @@ class Broker:
         """The group's next offset to read, None if it never committed."""
         cursor = self._log.ledger.cursors.get(group, self.stream(name, partition))
         return None if cursor is None else cursor.offset
-
-    def groups(self) -> list[str]:
-        return sorted(self._log.ledger.cursors.groups())
-
-    async def delete_group(self, group: str) -> None:
-        """Delete a group's offsets. Raises GroupNotFound."""
-        if group not in self.groups():
-            raise GroupNotFound(group)
-        await self._log.propose(DeleteOffsets(group))

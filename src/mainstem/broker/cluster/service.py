@@ -125,8 +125,12 @@ class Cluster:
         return self._choice(f"work {work}")
 
     def coordinator(self, kind: str, name: str) -> int:
-        """The coordinator of a group or a transaction."""
-        return self._choice(f"{kind} {name}")
+        """The coordinator of a group, a transaction or a Pulsar topic: a broker that its clients can reach, if there is
+        one."""
+        return self._choice(f"{kind} {name}", "pulsar" if kind == "pulsar" else "kafka")
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        return self.coordinator(kind, name) == self.broker
 
     def other_coordinator(self, group: str, door: str) -> str | None:
         """Where the other broker that coordinates the group listens; None: this broker does, or no address is known."""
@@ -145,7 +149,8 @@ class Cluster:
         live = [member for member in self.members() if member.broker not in self._suspects]
         return preferred(f"stream {stream}", live, zone) or self.broker
 
-    def _choice(self, thing: str) -> int:
+    def _choice(self, thing: str, door: str | None = None) -> int:
+        """The broker for something, among those that have a listener of the door, or among all if none has."""
         if not self.shared:
             return self.broker
         if self._chosen_at != self.state or len(self._chosen) > _CHOICES_KEPT:
@@ -153,7 +158,9 @@ class Cluster:
             self._chosen_at = self.state
         found = self._chosen.get(thing)
         if found is None:
-            brokers = [member.broker for member in self.members()]
+            members = self.members()
+            open_to = [member for member in members if door is None or member.listens(door)]
+            brokers = [member.broker for member in open_to or members]
             found = self._chosen[thing] = chosen(thing, brokers) or self.broker
         return found
 

@@ -16,7 +16,7 @@ from mainstem.api.groups import (
     OffsetReset,
     ResetBody,
     ResetResult,
-    SubscriptionState,
+    SubscriptionReport,
     SubscriptionTypeName,
     TransactionAborted,
     TransactionDescription,
@@ -191,7 +191,7 @@ async def delete_group(request: HttpRequest) -> Response:
 
 def groups_of(request: HttpRequest) -> Groups:
     """Those of the door that members come through, or what is known without one."""
-    return request.context.known_groups()
+    return request.broker.groups
 
 
 def allowed(request: HttpRequest, group: str) -> bool:
@@ -314,7 +314,7 @@ def _left(request: HttpRequest, topic: Topic, partition: int, one: SubscriptionS
         state.end,
         one.backlog,
         "",
-        SubscriptionState(type, len(one.consumers), held),
+        SubscriptionReport(type, len(one.consumers), held),
     )
 
 
