@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mainstem.broker.broker import Broker
 from mainstem.ledger.config import TopicConfig
 from tests.support.machine import Machine
@@ -47,10 +49,12 @@ async def test_a_topic_whose_subscriptions_caught_up_is_deleted(machine: Machine
     assert await _swept(machine, broker, 10) == 1
 
 
-async def test_only_the_broker_that_serves_a_topic_deletes_it(machine: Machine) -> None:
+async def test_only_the_broker_that_serves_a_topic_deletes_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await machine.open()
     await broker.create_topic("t", config=TopicConfig(inactive_ms=1))
-    broker.inactivity.serves = lambda topic: False
+    monkeypatch.setattr(broker.cluster, "coordinates", lambda kind, name: False)
     await broker.inactivity.sweep()
     assert await _swept(machine, broker, 20) == 0
 

@@ -174,7 +174,7 @@ class Broker:
         self.subscriptions = SubscriptionService(log, clock, self.streams)
         self.exclusive_producers = ExclusiveProducers(log)
         self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)
-        self.inactivity = Inactivity(log, clock, self.subscriptions, self.delete_topic)
+        self.inactivity = Inactivity(log, clock, self.subscriptions, self.cluster, self.delete_topic)
         self._topics = TopicService(
             log,
             clock,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mainstem import events
+from mainstem.broker.cluster.service import Cluster
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.subscriptions.service import SubscriptionService, SubscriptionSummary
 from mainstem.errors import NotFound, SubscriptionBusy, SubscriptionNotFound
@@ -29,18 +30,17 @@ class Inactivity:
         log: Log,
         clock: Clock,
         subscriptions: SubscriptionService,
+        cluster: Cluster,
         delete_topic: Callable[[str], Awaitable[object]],
     ) -> None:
         self._log = log
         self._clock = clock
         self._subscriptions = subscriptions
+        self._cluster = cluster
         self._delete_topic = delete_topic
         self._unused: dict[
             tuple[bytes, str], _Seen
         ] = {}  # by topic id and subscription; "": the topic itself
-        self.serves: Callable[[str], bool] = lambda topic: (
-            True
-        )  # whether clients of a topic are at this broker
         self.has_producers: Callable[[int], bool] = lambda stream: False
         self.rounds = PeriodicTask("inactivity", INACTIVITY_EVERY_S, self.sweep)
 
@@ -49,7 +49,7 @@ class Inactivity:
         seen: dict[tuple[bytes, str], _Seen] = {}
         deleted = 0
         for topic in list(self._log.ledger.topics):
-            if _has_limit(topic.config) and self.serves(topic.name):
+            if _has_limit(topic.config) and self._cluster.coordinates("pulsar", topic.name):
                 try:
                     deleted += await self._sweep_topic(topic, seen)
                 except NotFound:

@@ -158,7 +158,6 @@ class PulsarDoor:
             insecure=self._insecure,
         )
         self._broker.backlogs.on_refused = self.producers.disconnect
-        self._broker.inactivity.serves = self.lookup.serves
         self._broker.inactivity.has_producers = lambda stream: bool(self.producers.of_stream(stream))
         self._broker.cluster.on_change(self._hand_over)
         self._connections.start_sweeping()
