@@ -17,7 +17,7 @@ _WAIT_MS = 60_000
 _EARLIEST = pulsar.InitialPosition.Earliest
 
 
-@pytest.fixture(scope="module", params=["folder", "etcd"])
+@pytest.fixture(scope="module", params=["folder", pytest.param("etcd", marks=pytest.mark.slow)])
 def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcesses]:

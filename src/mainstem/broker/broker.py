@@ -398,7 +398,7 @@ class Broker:
 
         Raises TopicNotFound, InvalidConfig. `dry_run` only checks."""
         changed = await self._topics.change(name, change, dry_run=dry_run)
-        self.subscriptions.limit()
+        self.subscriptions.limit(changed.streams)
         return changed
 
     async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> Topic:

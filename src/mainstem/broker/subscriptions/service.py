@@ -150,12 +150,13 @@ class SubscriptionService:
         if most and not self.exists(stream, name) and len(self._stored.of_stream(stream)) >= most:
             raise LimitReached(f"topic {topic.name!r} has {most} subscriptions: that is its limit")
 
-    def limit(self) -> None:
-        """Make the limits of topics hold for the consumers that are here."""
+    def limit(self, streams: tuple[int, ...] | None = None) -> None:
+        """Make the limits of topics hold for the consumers that are here: of these streams, or of all."""
         for subscription in self._running.values():
-            topic = self._streams.of_stream(subscription.stream)
-            if topic is not None and subscription.consumers:
-                subscription.limit(topic.config)
+            if subscription.consumers and (streams is None or subscription.stream in streams):
+                topic = self._streams.of_stream(subscription.stream)
+                if topic is not None:
+                    subscription.limit(topic.config)
 
     async def leave(self, subscription: Subscription, consumer: SubscriptionConsumer) -> None:
         """A consumer goes. A subscription that is not durable ends with its last consumer."""

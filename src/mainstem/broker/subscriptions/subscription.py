@@ -99,9 +99,7 @@ class Subscription:
         self.sought = False  # a subscription that is not durable stays for its consumer to return
         self.consumers: list[SubscriptionConsumer] = []
         self.active: SubscriptionConsumer | None = None
-        self.unacked_max = (
-            0  # messages that the consumers of a shared one may hold; 0 = no limit but the server's
-        )
+        self.unacked_max = 0  # messages that all consumers of a shared one may hold; 0 = any number
         self._partition = partition
         self._acks = acks
         self._now_ms = now_ms
@@ -378,14 +376,18 @@ class Subscription:
     def _unacked_messages(self) -> int:
         return sum(consumer.unacked for consumer in self.consumers)
 
-    def limit(self, config: TopicConfig) -> None:
-        """The limits of the topic for consumers. They hold from the next message on."""
+    def limit(self, config: TopicConfig, joined: SubscriptionConsumer | None = None) -> None:
+        """The limits of the topic for a consumer that joined, or for all of them if they changed."""
+        most = min(config.consumer_unacked_max or UNACKED_PER_CONSUMER_MAX, UNACKED_PER_CONSUMER_MAX)
+        if joined is not None:
+            joined.unacked_max = most
+        elif self.unacked_max != config.subscription_unacked_max or any(
+            consumer.unacked_max != most for consumer in self.consumers
+        ):
+            for consumer in self.consumers:
+                consumer.unacked_max = most
+            self._wake.set()
         self.unacked_max = config.subscription_unacked_max
-        for consumer in self.consumers:
-            consumer.unacked_max = min(
-                config.consumer_unacked_max or UNACKED_PER_CONSUMER_MAX, UNACKED_PER_CONSUMER_MAX
-            )
-        self._wake.set()
 
     def backlog(self, end: int) -> int:
         """Offsets below `end` that are not acknowledged."""

@@ -254,8 +254,8 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     context.metrics.consumers += 1
     # The answer comes before the first message, and before the news of which consumer is active.
     _succeed(connection, request)
+    subscription.limit(topic.config, consumer.member)
     subscription.join(consumer.member, type)
-    subscription.limit(topic.config)
 
 
 async def _start_offset(connection: PulsarConnection, topic: Topic, stream: int, request: Any) -> int:
