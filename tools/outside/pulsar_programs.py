@@ -336,14 +336,26 @@ def _stats_of(program: _Program, topic: str) -> Callable[[Any], Any]:
 
 
 def _without_readers(answer: Any) -> Any:
+    """Nor Pulsar's own subscriptions."""
     if isinstance(answer, dict) and isinstance(answer.get("body"), list):
-        return {**answer, "body": sorted(one for one in answer["body"] if not one.startswith("reader-"))}
+        return {
+            **answer,
+            "body": sorted(one for one in answer["body"] if not one.startswith(("reader-", "__"))),
+        }
     return answer
 
 
 def _sorted(answer: Any) -> Any:
     if isinstance(answer, dict) and isinstance(answer.get("body"), list):
         return {**answer, "body": sorted(one for one in answer["body"] if "__" not in one)}
+    return answer
+
+
+def _own_properties(answer: Any) -> Any:
+    """Without those in which Pulsar keeps the epoch of exclusive producers."""
+    if isinstance(answer, dict) and isinstance(answer.get("body"), dict):
+        body = {name: value for name, value in answer["body"].items() if not name.startswith("pulsar.")}
+        return {**answer, "body": body}
     return answer
 
 
@@ -369,7 +381,7 @@ def _look(program: _Program) -> Iterator[Step]:
             _admin("GET", "admin/v2/persistent/{namespace}", shown=_sorted),
             _admin("GET", "admin/v2/persistent/{namespace}/partitioned", shown=_sorted),
             _admin("GET", "admin/v2/namespaces/{namespace}/topics", shown=_sorted),
-            _admin("GET", f"{path}/properties"),
+            _admin("GET", f"{path}/properties", shown=_own_properties),
             _admin("GET", f"{path}/permissions"),
             _admin("GET", f"{path}/compaction", shown=_only_status),
             _admin("GET", f"{path}/lastMessageId", shown=_only_status),

@@ -221,8 +221,9 @@ class SubscriptionService:
     def redeliver(self, stream: int, name: str) -> None:
         """Deliver again what consumers hold."""
         running = self._running.get((stream, name))
-        for consumer in [] if running is None else list(running.consumers):
-            running.redeliver(consumer, None)
+        if running is not None:
+            for consumer in list(running.consumers):
+                running.redeliver(consumer, None)
 
     def after_unacked(self, stream: int, name: str, count: int) -> int:
         """The offset after the next `count` records that a subscription has not acknowledged."""
