@@ -151,6 +151,7 @@ class PulsarSide:
             initial_position=position,
             consumer_name=name,
             receiver_queue_size=_QUEUE,
+            start_message_id_inclusive=True,  # or the consumer that seeks leaves out what another one would get
             negative_ack_redelivery_delay_ms=_NACK_MS,
             **options,
         )
@@ -166,6 +167,7 @@ class PulsarSide:
         if others and receiver.type in ("Shared", "Key_Shared"):
             # Which consumer had a message is up to the server, and so is what comes again now: ask for everything.
             self._uncounted.add((receiver.topic, receiver.subscription))
+            time.sleep(0.3)  # what comes by itself is there, and not on its way
             self.redeliver(receiver.topic, receiver.subscription)
         return "ok"
 
