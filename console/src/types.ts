@@ -914,6 +914,8 @@ export interface RecordBody {
   tag?: string;
   node?: string;
   meta?: unknown;
+  delay_ms?: number;
+  ttl_ms?: number;
 }
 
 export interface RecordsEvent {

@@ -195,10 +195,12 @@ GOLDEN = {
     "AdvanceErasure": "96ccb6a27331a66661696c656403c4020404a27335",
     "CountErased": "94ccb5a27331c402020203",
     "NoteBackup": "92ccb7a27331",
+    "ExpireRecords": "92cd017301",
+    "TimeRecords": "93cd0172019294020304059403040506",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000001d6d146b6fa9415df058c87f1179ebfda5f64423df5fae33"
+GOLDEN_CHECKPOINT = "4d53544d4c4544470200000002000000f166fd564737368cd2932e6e0b840801260d42cb14a3ce3d"
 
 
 def test_every_command_has_golden_bytes() -> None:

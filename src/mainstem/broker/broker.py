@@ -287,6 +287,7 @@ class Broker:
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
         return (
             self.retention.rounds,
+            self.retention.expiries,
             self.backlogs.skipping,
             self.transactions.rounds,
             self.sinks.rounds,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mainstem import limits
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.streams import StreamService, View, stream_of
-from mainstem.broker.topics.floors import Floors, expire_untracked, floors_of
+from mainstem.broker.topics.floors import Floors, expire_due, expire_untracked, floors_of
 from mainstem.errors import NotFound, OffsetOutOfRange, RecordsLost, TooLarge, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import SOURCE_TRIM
@@ -205,6 +205,7 @@ class Diffs:
 
     async def _page(self, stream: int, config: TopicConfig, wanted: DiffQuery) -> DiffPage:
         now = self._clock.now_ms()
+        await expire_due(self._log, stream)
         if config.ttl_ms:
             await expire_untracked(self._log, stream, config, now)
         floors = floors_of(self._log, stream, config, now)

@@ -56,19 +56,31 @@ class RecordCalls(Calls):
         partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
     ) -> WriteResult:
         """Append one record, and return once it is as durable as the topic requires.
 
         Bytes are stored unchanged, None as a null (with a key: a tombstone), anything else as JSON. Of a topic with
         several partitions, the key chooses the partition as it does for Kafka's clients, unless `partition` is given.
         A retry after a lost response uses the same idempotency key, so the record is never appended twice.
+        A queue hands the job out after `delay_ms`. The record is deleted after `ttl_ms`; 0 means never.
 
         Example:
             written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
             print(written.first_seq)
             client.produce("orders", b"raw", headers={"source": "web"})
         """
-        record = NewRecord(value, key, node, meta, header_pairs(headers), timestamp_ms)
+        record = NewRecord(
+            value,
+            key,
+            node,
+            meta,
+            header_pairs(headers),
+            timestamp_ms,
+            delay_ms=delay_ms,
+            ttl_ms=ttl_ms,
+        )
         return await self._write(topic, [record], partition, idempotency_key, create)
 
     async def produce_many(
@@ -82,6 +94,8 @@ class RecordCalls(Calls):
         partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
     ) -> WriteResult:
         """Append all values in order, or none; if their keys are of several partitions, all or none of each.
 
@@ -92,7 +106,14 @@ class RecordCalls(Calls):
             raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one key per value")
         pairs = header_pairs(headers)
         records = [
-            NewRecord(value, None if keys is None else keys[row], node, headers=pairs)
+            NewRecord(
+                value,
+                None if keys is None else keys[row],
+                node,
+                headers=pairs,
+                delay_ms=delay_ms,
+                ttl_ms=ttl_ms,
+            )
             for row, value in enumerate(values)
         ]
         return await self._write(topic, records, partition, idempotency_key, create)

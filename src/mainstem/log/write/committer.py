@@ -52,7 +52,7 @@ from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
-from mainstem.log.write.append import AppendRequest, Placed, SequencedAppend, Waiter
+from mainstem.log.write.append import AppendRequest, FollowedAppend, Placed, Waiter
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
@@ -240,10 +240,10 @@ class Committer:
         """Add to the group. The caller then calls `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
-        if request.sequence is not None and not apart:
-            sequenced = SequencedAppend(waiter)
-            self._add_slice(request, sequenced, apart=True)
-            self._enqueue(request.sequence).add_done_callback(sequenced.published)
+        if request.then is not None and not apart:
+            both = FollowedAppend(waiter)
+            self._add_slice(request, both, apart=True)
+            self._enqueue(request.then).add_done_callback(both.followed)
             return
         slice, records = request.batches, request.records
         length = len(slice)
