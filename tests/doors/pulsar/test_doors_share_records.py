@@ -112,7 +112,7 @@ class Doors:
                 "",
                 None if one["key"] is None else _content(one["key"]).decode(),
                 _content(one["value"]),
-                _shown([(row["name"], _content(row["value"])) for row in one["headers"]]),
+                _shown([(row["name"], _content(row["content"])) for row in one["headers"]]),
             )
             for one in answer.raise_for_status().json()["messages"]
         ]
