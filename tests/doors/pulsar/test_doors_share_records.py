@@ -45,7 +45,7 @@ class Doors:
         self.pulsar = connect(server)
         self._http = httpx.Client(base_url=f"http://{server.address('http')}", timeout=30)
         self._kafka = {"bootstrap.servers": str(server.address("kafka"))}
-        self._producer = Producer(self._kafka)
+        self._producer = Producer({**self._kafka, "log_level": 0})  # it outlives the server
 
     def close(self) -> None:
         self.pulsar.close()
