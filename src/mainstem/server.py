@@ -153,6 +153,7 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
     finally:
         if lake is not None:
             await lake.stop()  # first, so that it can release its leases
+        await broker.cluster.hand_over()  # before clients have to look for another broker
         await broker.groups.stop()  # requests that wait for other members would delay the drain
         # Doors drain concurrently, within one timeout.
         doors = {door: name for name, door in reversed(started.items())}

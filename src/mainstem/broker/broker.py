@@ -184,7 +184,7 @@ class Broker:
             partitions_max=options.partitions_max,
         )
         self.activity = Activity(clock)
-        log.order_appends(self._priority_of)
+        log.order_appends(self._priority_of, self._saves_cost)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
@@ -252,6 +252,10 @@ class Broker:
     def _priority_of(self, stream: int) -> int:
         topic = self.streams.of_stream(stream)
         return 0 if topic is None else self.activity.priority(topic.topic_id, topic.config)
+
+    def _saves_cost(self, stream: int) -> bool:
+        topic = self.streams.of_stream(stream)
+        return topic is not None and topic.config.wal_profile == "cost"
 
     def start_periodic_tasks(self) -> None:
         """Start the periodic tasks. Each runs on one broker of a cluster at a time."""

@@ -8,9 +8,10 @@ import msgspec
 
 from mainstem.api.topics import BacklogPolicy, Discard, Durability, InactiveMode, TopicType
 
-__all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig"]
+__all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig", "WalProfile"]
 
 SchemaValidation = Literal["none", "id", "full"]
+WalProfile = Literal["latency", "cost"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,6 +74,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     inactive_ms: int = 0  # a topic without clients for this long is deleted; 0 = never
     inactive_mode: InactiveMode = "delete_when_no_subscriptions"  # when it counts as one without clients
     terminated: bool = False  # takes no more records, for good
+    wal_profile: WalProfile = "latency"  # where a shared log first stores small payloads
     properties: tuple[tuple[str, str], ...] = ()  # of the topic, as clients set them; sorted
     validates: bool = (
         False  # derived: appends decode every record, for one of these or because compaction needs keys
