@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 
 # Tests with real Kafka clients, and all tests of the HTTP door. Tests that read a broker's files are marked `alone`.
-THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http
+THROUGH := $(wildcard tests/doors/kafka/test_*clients.py) tests/doors/kafka/test_kcat.py tests/doors/kafka/test_kill.py tests/doors/http tests/doors/pulsar/test_client.py tests/doors/pulsar/test_transactions.py
 
 .PHONY: help setup console run test test-cluster test-outside check format bench chaos clean docs reference bench-peers package
 

@@ -19,6 +19,7 @@ import { Schemas } from "./screens/schemas";
 import { SignIn } from "./screens/signin";
 import { Sql } from "./screens/sql";
 import { Storage } from "./screens/storage";
+import { Subscription, Subscriptions } from "./screens/subscriptions";
 import { Topic } from "./screens/topic";
 import { Topics } from "./screens/topics";
 import { Transactions } from "./screens/transactions";
@@ -30,6 +31,7 @@ const SCREENS = [
   ["overview", "Overview"],
   ["topics", "Topics"],
   ["groups", "Consumer groups"],
+  ["subscriptions", "Subscriptions"],
   ["queues", "Queues"],
   ["routers", "Routers"],
   ["transactions", "Transactions"],
@@ -118,6 +120,8 @@ function Screen(props: { name: string; rest: string[] }) {
       return first ? <Topic key={first} name={first} tab={second ?? "messages"} /> : <Topics />;
     case "groups":
       return first ? <Group key={first} name={first} /> : <Groups />;
+    case "subscriptions":
+      return first ? <Subscription key={first} name={first} /> : <Subscriptions />;
     case "queues":
       return first ? <Queue key={first} name={first} /> : <Queues />;
     case "routers":

@@ -374,6 +374,7 @@ export interface GroupOffset {
   end: number;
   lag: number;
   metadata: string;
+  subscription: SubscriptionReport | null;
 }
 
 export interface GroupOffsetsCommitted {
@@ -620,6 +621,15 @@ export interface NamespaceDescriptionBody {
   backlog_ms?: number | null;
   backlog_ms_policy?: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   deduplication?: boolean | null;
+  producers_max?: number | null;
+  consumers_max?: number | null;
+  subscriptions_max?: number | null;
+  subscription_consumers_max?: number | null;
+  consumer_unacked_max?: number | null;
+  subscription_unacked_max?: number | null;
+  subscription_expiry_ms?: number | null;
+  inactive_ms?: number | null;
+  inactive_mode?: "delete_when_no_subscriptions" | "delete_when_subscriptions_caught_up" | null;
 }
 
 export interface NamespaceReport {
@@ -640,6 +650,15 @@ export interface NamespaceReport {
   backlog_ms: number | null;
   backlog_ms_policy: "producer_request_hold" | "producer_exception" | "consumer_backlog_eviction" | null;
   deduplication: boolean | null;
+  producers_max: number | null;
+  consumers_max: number | null;
+  subscriptions_max: number | null;
+  subscription_consumers_max: number | null;
+  consumer_unacked_max: number | null;
+  subscription_unacked_max: number | null;
+  subscription_expiry_ms: number | null;
+  inactive_ms: number | null;
+  inactive_mode: "delete_when_no_subscriptions" | "delete_when_subscriptions_caught_up" | null;
   topics_total: number;
   partitions_total: number;
   bytes_total: number;
@@ -960,7 +979,7 @@ export interface RequeuedJob {
 
 export interface ResetBody {
   topic: string;
-  to: "earliest" | "latest" | "offset" | "time" | "skip";
+  to: "earliest" | "latest" | "offset" | "time" | "skip" | "redeliver";
   offset?: number;
   timestamp_ms?: number;
   partitions?: number[];
@@ -1291,6 +1310,12 @@ export interface StoredRange {
   end: number;
   bytes: number;
   live: boolean;
+}
+
+export interface SubscriptionReport {
+  type: "exclusive" | "shared" | "failover" | "key_shared" | null;
+  consumers: number;
+  unacked: number;
 }
 
 export interface TableBody {

@@ -26,6 +26,8 @@ MODULES = (
     "pulsar_python",
     "pulsar_java",
     "pulsar_tools",
+    "pulsar_go",
+    "pulsar_differential",
     "iceberg_kit",
     "keycloak",
 )

@@ -97,7 +97,6 @@ SUITES = (
         {
             "*::test_connect_timeout": "it expects that an address of another network never answers",
             "*::test_basic_auth_method": "an unknown method is an anonymous client, which may do everything here",
-            "*compact*": "compaction is a setting of a topic, and removes records for all of its readers",
             "*::test_invalid_basic_auth": "the lookup over HTTP is open to everybody here, so the client retries",
         },
     ),

@@ -81,6 +81,14 @@ _SCRIPT: tuple[Step, ...] = (
     Step("admin namespaces permissions acme/shop", r"ann .*consume"),
     Step("admin namespaces revoke-permission acme/shop --role ann"),
     Step("admin namespaces set-max-consumers-per-topic acme/shop -c 5"),
+    Step("admin namespaces get-max-consumers-per-topic acme/shop", "5"),
+    Step("admin namespaces remove-max-consumers-per-topic acme/shop"),
+    Step("admin namespaces set-max-producers-per-topic acme/shop -p 5"),
+    Step("admin namespaces set-subscription-expiration-time acme/shop -t 60"),
+    Step(
+        "admin namespaces set-inactive-topic-policies acme/shop -e -t 1h -m delete_when_no_subscriptions",
+    ),
+    Step("admin namespaces get-inactive-topic-policies acme/shop", "3600"),
     Step("admin namespaces set-persistence acme/shop -e 2 -w 2 -a 2 -r 0"),
     Step(f"admin topics create {_ONE}"),
     Step(f"admin topics create-partitioned-topic {_MANY} -p 2"),
@@ -125,6 +133,8 @@ _SCRIPT: tuple[Step, ...] = (
     Step(f"admin topicPolicies get-message-ttl {_ONE}", "60"),
     Step(f"admin topicPolicies set-backlog-quota {_ONE} -l 1M -p consumer_backlog_eviction"),
     Step(f"admin topicPolicies get-backlog-quota {_ONE}", "consumer_backlog_eviction"),
+    Step(f"admin topicPolicies set-max-producers {_ONE} -p 5"),
+    Step(f"admin topicPolicies get-max-producers {_ONE}", "5"),
     Step(f"admin topicPolicies set-publish-rate {_ONE} -m 10"),
     Step(f"admin schemas delete {_ONE}"),
     Step(f"admin topics terminate {_ONE}", "successfully terminated"),
@@ -139,10 +149,8 @@ _SCRIPT: tuple[Step, ...] = (
 
 _NO_EFFECT = "a policy without effect is refused, with the reason"
 _EXPECTED = {
-    "admin namespaces set-max-consumers-per-topic *": _NO_EFFECT,
     "admin namespaces set-persistence *": _NO_EFFECT,
     "admin topicPolicies set-publish-rate *": "rates are those of namespaces",
-    "admin topics compact *": "the topic has no cleanup.policy=compact, and compaction rewrites the topic itself",
     "admin broker-stats *": "metrics are at /metrics",
     "admin functions *": "there are no functions",
 }

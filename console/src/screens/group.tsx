@@ -161,7 +161,7 @@ interface Move {
 
 type Where = "earliest" | "latest" | "offset" | "time";
 
-function Reset({ group, onClose }: { group: GroupDescription; onClose: () => void }) {
+export function Reset({ group, onClose }: { group: GroupDescription; onClose: () => void }) {
   const topics = [...new Set(group.offsets.map((row) => row.topic))];
   const [topic, setTopic] = useState(topics[0] ?? "");
   const [where, setWhere] = useState<Where>("earliest");

@@ -13,7 +13,7 @@ const SHOWN = 500;
 export function Groups() {
   const [search, setSearch] = useState("");
   const polled = usePoll((signal) => get<{ groups: GroupListing[] }>("/v0/groups", signal), 3000, []);
-  const found = (polled.data?.groups ?? []).filter((row) => row.group.toLowerCase().includes(search.toLowerCase()));
+  const found = (polled.data?.groups ?? []).filter((row) => row.kind !== "subscription" && row.group.toLowerCase().includes(search.toLowerCase()));
   return (
     <section class="screen">
       <div class="screen-head">

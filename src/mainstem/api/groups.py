@@ -41,6 +41,17 @@ class MemberDescription(msgspec.Struct, frozen=True):
     assignment: list[AssignedTopic]  # the partitions that it reads
 
 
+SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
+
+
+class SubscriptionReport(msgspec.Struct, frozen=True):
+    """A subscription of Pulsar clients in one partition."""
+
+    type: SubscriptionTypeName | None  # null: nobody has consumed since the broker started
+    consumers: int
+    unacked: int  # messages that consumers hold
+
+
 class GroupOffset(msgspec.Struct, frozen=True):
     """A group's position in one partition. `lag` counts the offsets it has not read."""
 
@@ -51,6 +62,7 @@ class GroupOffset(msgspec.Struct, frozen=True):
     end: int
     lag: int
     metadata: str
+    subscription: SubscriptionReport | None = None  # null: a consumer group
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -65,12 +77,12 @@ class GroupDescription(msgspec.Struct, frozen=True):
     coordinator: str | None = None  # address of the broker that knows the members, if this one does not
 
 
-ResetTo = Literal["earliest", "latest", "offset", "time", "skip"]
+ResetTo = Literal["earliest", "latest", "offset", "time", "skip", "redeliver"]
 
 
 class ResetBody(msgspec.Struct, frozen=True):
     """Where to move a group or subscription. No partitions means all partitions of the topic. `skip` moves it past the
-    next `count` records of each."""
+    next `count` records of each. `redeliver` moves nothing: a subscription sends again what its consumers hold."""
 
     topic: str
     to: ResetTo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.api.base import Performance
-from mainstem.api.topics import BacklogPolicy, Durability
+from mainstem.api.topics import BacklogPolicy, Durability, InactiveMode
 
 
 class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
@@ -27,6 +27,15 @@ class NamespaceDescriptionBody(msgspec.Struct, frozen=True):
     backlog_ms: int | msgspec.UnsetType | None = msgspec.UNSET
     backlog_ms_policy: BacklogPolicy | msgspec.UnsetType | None = msgspec.UNSET
     deduplication: bool | msgspec.UnsetType | None = msgspec.UNSET
+    producers_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    consumers_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    subscriptions_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    subscription_consumers_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    consumer_unacked_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    subscription_unacked_max: int | msgspec.UnsetType | None = msgspec.UNSET
+    subscription_expiry_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    inactive_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    inactive_mode: InactiveMode | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class NamespaceReport(msgspec.Struct, frozen=True):
@@ -49,6 +58,15 @@ class NamespaceReport(msgspec.Struct, frozen=True):
     backlog_ms: int | None
     backlog_ms_policy: BacklogPolicy | None
     deduplication: bool | None
+    producers_max: int | None
+    consumers_max: int | None
+    subscriptions_max: int | None
+    subscription_consumers_max: int | None
+    consumer_unacked_max: int | None
+    subscription_unacked_max: int | None
+    subscription_expiry_ms: int | None
+    inactive_ms: int | None
+    inactive_mode: InactiveMode | None
     topics_total: int
     partitions_total: int
     bytes_total: int

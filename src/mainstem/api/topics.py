@@ -14,6 +14,7 @@ from mainstem.api.base import I32, U64, UNTIMED, Performance
 TopicType = Literal["log", "queue"]
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 BacklogPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+InactiveMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
 Discard = Literal["old", "reject"]
 PartitionCount = Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
 

@@ -49,6 +49,7 @@ from mainstem.broker.storage.opening import open_log
 from mainstem.broker.storage.storage_map import StorageMaps
 from mainstem.broker.streams import StreamService
 from mainstem.broker.subscriptions.backlogs import Backlogs
+from mainstem.broker.subscriptions.inactivity import Inactivity
 from mainstem.broker.subscriptions.service import SubscriptionService
 from mainstem.broker.topics.activity import Activity
 from mainstem.broker.topics.deletes import DeleteService
@@ -177,6 +178,7 @@ class Broker:
         self.subscriptions = SubscriptionService(log, clock, self.streams)
         self.exclusive_producers = ExclusiveProducers(log)
         self.backlogs = Backlogs(log, clock, self.subscriptions, self.appends.refused)
+        self.inactivity = Inactivity(log, clock, self.subscriptions, self.cluster, self.delete_topic)
         self._topics = TopicService(
             log,
             clock,
@@ -277,6 +279,7 @@ class Broker:
         if self.cluster.shared:
             self._clock_task.start()
         self.backlogs.refusing.start()
+        self.inactivity.rounds.start()
         self.groups.start()
         self.routers.start()
         self.audit.start()
@@ -319,7 +322,7 @@ class Broker:
         await self.shares.close()
         await self.subscriptions.close()
         await self.routers.close()
-        for task in (*self._periodic_tasks, self.backlogs.refusing, self._clock_task):
+        for task in (*self._periodic_tasks, self.backlogs.refusing, self.inactivity.rounds, self._clock_task):
             await task.stop()
         await self.watching.close()
         await self.sql.close()
@@ -412,7 +415,9 @@ class Broker:
         """Replace the config by the result of `change`. Concurrent changes do not overwrite each other.
 
         Raises TopicNotFound, InvalidConfig. `dry_run` only checks."""
-        return await self._topics.change(name, change, dry_run=dry_run)
+        changed = await self._topics.change(name, change, dry_run=dry_run)
+        self.subscriptions.limit(changed.streams)
+        return changed
 
     async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> Topic:
         """Grow a topic to `total` partitions; it never shrinks. `dry_run` only checks."""

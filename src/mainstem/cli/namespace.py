@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from mainstem.api.namespaces import NamespaceDescriptionBody
-from mainstem.api.topics import BacklogPolicy
+from mainstem.api.topics import BacklogPolicy, InactiveMode
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
 
@@ -32,6 +32,15 @@ _POLICIES: tuple[tuple[str, Any, str], ...] = (
     ("backlog_ms", int, "Backlog quota of new topics, as the age of a record; 0: no limit."),
     ("backlog_ms_policy", click.Choice(get_args(BacklogPolicy)), "What happens above that quota."),
     ("deduplication", bool, "Whether new topics store a message of a Pulsar producer once."),
+    ("producers_max", int, "Pulsar producers of a partition of new topics; 0: no limit."),
+    ("consumers_max", int, "Consumers of a partition of new topics, in all subscriptions; 0: no limit."),
+    ("subscriptions_max", int, "Subscriptions of a partition of new topics; 0: no limit."),
+    ("subscription_consumers_max", int, "Consumers of a subscription of new topics; 0: no limit."),
+    ("consumer_unacked_max", int, "Messages a consumer of new topics may hold; 0: the server's limit."),
+    ("subscription_unacked_max", int, "Messages its consumers may hold together; 0: the server's limit."),
+    ("subscription_expiry_ms", int, "Time without consumers that ends a subscription; 0: never."),
+    ("inactive_ms", int, "Time without clients that deletes a new topic; 0: never."),
+    ("inactive_mode", click.Choice(get_args(InactiveMode)), "When a topic counts as one without clients."),
     ("topics_max", int, "Maximum number of topics; 0: no limit."),
     ("partitions_max", int, "Maximum partitions of all topics together; 0: no limit."),
     ("bytes_max", int, "Maximum bytes of live records; 0: no limit."),

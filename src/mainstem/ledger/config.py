@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
+from mainstem.api.topics import BacklogPolicy, Discard, Durability, InactiveMode, TopicType
 
 __all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig", "WalProfile"]
 
@@ -64,6 +64,15 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     backlog_bytes_policy: BacklogPolicy = "producer_request_hold"  # what happens above it
     backlog_ms: int = 0  # age of the oldest record that a subscription has not acknowledged; 0 = no limit
     backlog_ms_policy: BacklogPolicy = "producer_request_hold"
+    producers_max: int = 0  # Pulsar producers of a partition; 0 = no limit, as in the next three
+    consumers_max: int = 0  # of all subscriptions of a partition
+    subscriptions_max: int = 0  # of a partition
+    subscription_consumers_max: int = 0  # of one subscription
+    consumer_unacked_max: int = 0  # messages that a consumer may hold; 0 = the server's limit, as in the next
+    subscription_unacked_max: int = 0  # messages that all consumers of a subscription may hold
+    subscription_expiry_ms: int = 0  # a subscription without consumers for this long is deleted; 0 = never
+    inactive_ms: int = 0  # a topic without clients for this long is deleted; 0 = never
+    inactive_mode: InactiveMode = "delete_when_no_subscriptions"  # when it counts as one without clients
     terminated: bool = False  # takes no more records, for good
     wal_profile: WalProfile = "latency"  # where a shared log first stores small payloads
     properties: tuple[tuple[str, str], ...] = ()  # of the topic, as clients set them; sorted

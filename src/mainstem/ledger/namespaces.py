@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from mainstem import limits
-from mainstem.api.topics import BacklogPolicy, Durability
+from mainstem.api.topics import BacklogPolicy, Durability, InactiveMode
 from mainstem.errors import (
     InvalidInput,
     InvalidName,
@@ -94,6 +94,15 @@ class NamespacePolicies(msgspec.Struct, frozen=True, array_like=True):
     backlog_ms: int | None = None
     backlog_ms_policy: BacklogPolicy | None = None
     deduplication: bool | None = None
+    producers_max: int | None = None
+    consumers_max: int | None = None
+    subscriptions_max: int | None = None
+    subscription_consumers_max: int | None = None
+    consumer_unacked_max: int | None = None
+    subscription_unacked_max: int | None = None
+    subscription_expiry_ms: int | None = None
+    inactive_ms: int | None = None
+    inactive_mode: InactiveMode | None = None
 
 
 # The policies that are defaults of a topic's config, by the names that both have in common.
@@ -101,6 +110,9 @@ TOPIC_DEFAULTS = (
     *("retention_ms", "retention_bytes", "ttl_ms", "durability"),
     *("keep_backlog", "subscription_ttl_ms", "deduplication"),
     *("backlog_bytes", "backlog_bytes_policy", "backlog_ms", "backlog_ms_policy"),
+    *("producers_max", "consumers_max", "subscriptions_max", "subscription_consumers_max"),
+    *("consumer_unacked_max", "subscription_unacked_max", "subscription_expiry_ms"),
+    *("inactive_ms", "inactive_mode"),
 )
 
 
@@ -285,6 +297,14 @@ def _bad_policies(policies: NamespacePolicies) -> InvalidInput | None:
     for field, least in (
         *(("retention_ms", -1), ("retention_bytes", -1), ("ttl_ms", 0)),
         *(("subscription_ttl_ms", 0), ("backlog_bytes", 0), ("backlog_ms", 0)),
+        *(
+            ("producers_max", 0),
+            ("consumers_max", 0),
+            ("subscriptions_max", 0),
+            ("subscription_consumers_max", 0),
+        ),
+        *(("consumer_unacked_max", 0), ("subscription_unacked_max", 0), ("subscription_expiry_ms", 0)),
+        ("inactive_ms", 0),
     ):
         value = getattr(policies, field)
         if value is not None and not least <= value <= limits.OFFSET_MAX:

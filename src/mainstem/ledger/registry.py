@@ -12,6 +12,7 @@ from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.broker_settings import BrokerSettings
 from mainstem.ledger.brokers import Brokers
 from mainstem.ledger.buckets import Buckets
+from mainstem.ledger.compaction_horizons import CompactionHorizons
 from mainstem.ledger.compactions import Compactions
 from mainstem.ledger.consumer_groups import ConsumerGroups
 from mainstem.ledger.credentials import Credentials
@@ -69,6 +70,7 @@ class Sections:
     shares: Shares
     tasks: Tasks
     compactions: Compactions
+    compaction_horizons: CompactionHorizons
     generations: Generations
     routers: Routers
     tables: Tables

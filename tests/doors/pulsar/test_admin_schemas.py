@@ -121,6 +121,13 @@ def test_the_strategy_of_a_topic_comes_first(admin: Admin, topic: str) -> None:
     assert admin.refused("PUT", path, "SOMETIMES")[0] in (400, 422)
 
 
+def test_a_record_may_change_its_name(admin: Admin, topic: str) -> None:
+    """Pulsar compares the fields of records only."""
+    _register(admin, topic, _FIRST)
+    assert _register(admin, topic, _WITH_DEFAULT.replace('"R"', '"Renamed"')) == 1
+    assert _refusal(admin, topic, _WITHOUT.replace('"R"', '"Again"').replace("a", "c")) == 409
+
+
 def test_other_types_are_checked_by_their_own_rules(admin: Admin, topic: str) -> None:
     namespace = topic.rpartition("/")[0]
 

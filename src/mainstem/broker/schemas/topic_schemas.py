@@ -95,10 +95,14 @@ class TopicSchemaService:
         self.check(topic, schema)
         if reads and versions:
             return len(versions) - 1
+        known = {part.suffix: part for one in versions[-1:] for part in _parts(one)}
         for part in _parts(schema):
             metadata = {"metadata": {"properties": {"pulsar.type": part.type}}}
             submission = Submission(part.text, part.kind, extras=canonical_json(metadata))
-            with contextlib.suppress(MalformedSchema):  # then only the topic has it
+            only_topic: tuple[type[Exception], ...] = (MalformedSchema,)  # then only the topic has it
+            if part.suffix in known and _record_name(part) != _record_name(known[part.suffix]):
+                only_topic += (IncompatibleSchema,)  # the registry compares names of records, Pulsar does not
+            with contextlib.suppress(*only_topic):
                 await self._schemas.register(_subject(topic, part.suffix), submission)
         version: int = await self._log.propose(RegisterTopicSchema(topic.streams[0], schema))
         return version
@@ -241,6 +245,25 @@ def _root_file(data: bytes) -> str:
     return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
 
 
+def _record_name(part: _Part) -> str | None:
+    """The name of the record that the whole schema is."""
+    try:
+        described = json.loads(part.text) if part.kind == AVRO else None
+    except ValueError:
+        return None
+    if not isinstance(described, dict) or described.get("type") != "record":
+        return None
+    return str(described.get("name"))
+
+
+def _named_as(part: _Part, other: _Part) -> str:
+    """The text of a schema, whose record has the name of another one."""
+    name = _record_name(other)
+    if name is None or _record_name(part) in (None, name):
+        return part.text
+    return json.dumps({**json.loads(part.text), "name": name})
+
+
 def _problems(strategy: str, new: list[_Part], old: list[_Part]) -> list[str]:
     """Why one schema may not follow another."""
     if not new or not old or [one.type for one in new] != [one.type for one in old]:
@@ -248,7 +271,7 @@ def _problems(strategy: str, new: list[_Part], old: list[_Part]) -> list[str]:
     found: list[str] = []
     for after, before in zip(new, old, strict=True):
         try:
-            fresh, known = parse(after.kind, after.text), parse(before.kind, before.text)
+            fresh, known = parse(after.kind, after.text), parse(before.kind, _named_as(before, after))
         except MalformedSchema as wrong:
             return [str(wrong)]
         for level, reader, writer in (("BACKWARD", fresh, known), ("FORWARD", known, fresh)):

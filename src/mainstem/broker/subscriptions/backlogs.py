@@ -65,7 +65,8 @@ class Backlogs:
         return skipped
 
     async def refuse(self) -> None:
-        """Find the partitions whose producers are refused."""
+        """Find the partitions whose producers are refused, and tell consumers of changed limits."""
+        self._subscriptions.limit()
         over: dict[int, BacklogFull] = {}
         for topic, stream in self._limited():
             try:

@@ -57,6 +57,7 @@ class SubscriptionConsumer:
         self.name = name
         self.priority = priority  # lower numbers get records first
         self.ranges = ranges  # slots that a sticky consumer of a Key_Shared subscription takes, ends included
+        self.unacked_max = UNACKED_PER_CONSUMER_MAX
         self.permits = 0  # messages that the client has room for
         self.unacked = 0  # messages that were delivered and not acknowledged
         self.delivered = 0
@@ -70,4 +71,4 @@ class SubscriptionConsumer:
     @property
     def takes_more(self) -> bool:
         """Whether a shared subscription may send it one more entry."""
-        return self.has_permits and self.unacked < UNACKED_PER_CONSUMER_MAX
+        return self.has_permits and self.unacked < self.unacked_max

@@ -360,7 +360,7 @@ def _add_index(index: RecordIndex, offset: int, entries: list[Delivery], runs: b
             if not added:
                 runs_from = column + _RUN_RETRY_RECORDS
         else:
-            _add_record(record_at(index, column), entries)
+            add_record(record_at(index, column), entries)
             column += 1
     return int(offsets[-1]) + 1
 
@@ -403,14 +403,14 @@ def _add_batches(data: memoryview, offset: int, entries: list[Delivery]) -> int:
             continue
         try:
             for record in decode_records(data[header.position : header.end], offset):
-                _add_record(record, entries)
+                add_record(record, entries)
                 reached = record.offset + 1
         except (InvalidBatch, TooLarge) as error:  # another door stored it without decoding it
             _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
     return reached
 
 
-def _add_record(record: StoredRecord, entries: list[Delivery]) -> None:
+def add_record(record: StoredRecord, entries: list[Delivery]) -> None:
     """Add a record to the entry before it, or as a new one."""
     current = entries[-1] if entries else None
     place = place_in_entry(record)

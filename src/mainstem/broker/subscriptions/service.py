@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.subscriptions.acks import Acks
+from mainstem.broker.subscriptions.compacted import CompactedViews
 from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
-from mainstem.errors import SubscriptionBusy, SubscriptionNotFound
+from mainstem.errors import LimitReached, SubscriptionBusy, SubscriptionNotFound
 from mainstem.ledger.namespaces import qualify_id, split_id
 from mainstem.ledger.subscriptions import (
     AckedRecords,
@@ -49,6 +50,7 @@ class SubscriptionService:
         self._streams = streams
         self._stored = log.ledger.subscriptions
         self._running: dict[tuple[int, str], Subscription] = {}
+        self.compacted = CompactedViews(log, streams)
 
     # Consuming
 
@@ -61,8 +63,9 @@ class SubscriptionService:
         start: int,
         durable: bool = True,
         properties: Properties = (),
+        compacted: bool = False,
     ) -> Subscription:
-        """A subscription to join. A new one starts at `start`.
+        """A subscription to join. A new one starts at `start`. `compacted`: it reads the compacted view.
 
         A partition of -1 is the only one of its topic. A topic in memory only has no durable subscriptions."""
         stream = stream_of(topic, max(partition, 0))
@@ -70,6 +73,7 @@ class SubscriptionService:
         running = self._running.get((stream, name))
         stored = self._stored.get(stream, name)
         if running is not None and running.durable == durable and (stored is not None or not durable):
+            await self._choose_reader(running, compacted)
             return running
         if running is not None:
             if running.consumers:
@@ -101,7 +105,18 @@ class SubscriptionService:
         )
         self._running[stream, name] = opened
         self._streams.watch([stream], opened)
+        await self._choose_reader(opened, compacted)
         return opened
+
+    async def _choose_reader(self, subscription: Subscription, compacted: bool) -> None:
+        """What the first consumer asks for holds until the last one is gone."""
+        if subscription.consumers:
+            return
+        stream = subscription.stream
+        if compacted:
+            subscription.reader = await self.compacted.reader(stream, subscription.pass_over)
+        else:
+            subscription.reader = MessageEntryReader(self._streams, stream)
 
     def _ended(self, stream: int) -> bool:
         topic = self._streams.of_stream(stream)
@@ -117,6 +132,32 @@ class SubscriptionService:
         created: StoredSubscription = await self._log.propose(AddSubscription(stream, name, mark, properties))
         return created
 
+    def check_limits(self, topic: Topic, stream: int, name: str) -> None:
+        """Raises SubscriptionBusy, LimitReached if the topic allows no further consumer of a subscription."""
+        config = topic.config
+        if config.consumers_max:
+            consumers = sum(len(one.consumers) for one in self._running.values() if one.stream == stream)
+            if consumers >= config.consumers_max:
+                raise SubscriptionBusy(f"topic {topic.name!r} has {consumers} consumers: that is its limit")
+        running = self._running.get((stream, name))
+        here = 0 if running is None else len(running.consumers)
+        if 0 < config.subscription_consumers_max <= here:
+            raise SubscriptionBusy(f"subscription {name!r} has {here} consumers: that is its limit")
+        self._check_count(topic, stream, name)
+
+    def _check_count(self, topic: Topic, stream: int, name: str) -> None:
+        most = topic.config.subscriptions_max
+        if most and not self.exists(stream, name) and len(self._stored.of_stream(stream)) >= most:
+            raise LimitReached(f"topic {topic.name!r} has {most} subscriptions: that is its limit")
+
+    def limit(self, streams: tuple[int, ...] | None = None) -> None:
+        """Make the limits of topics hold for the consumers that are here: of these streams, or of all."""
+        for subscription in self._running.values():
+            if subscription.consumers and (streams is None or subscription.stream in streams):
+                topic = self._streams.of_stream(subscription.stream)
+                if topic is not None:
+                    subscription.limit(topic.config)
+
     async def leave(self, subscription: Subscription, consumer: SubscriptionConsumer) -> None:
         """A consumer goes. A subscription that is not durable ends with its last consumer."""
         subscription.leave(consumer)
@@ -130,6 +171,7 @@ class SubscriptionService:
         await subscription.close()
 
     async def close(self) -> None:
+        await self.compacted.close()
         for subscription in list(self._running.values()):
             await self._end(subscription)
 
@@ -142,6 +184,7 @@ class SubscriptionService:
         stream = stream_of(topic, partition)
         if self._stored.get(stream, name) is not None:
             return False
+        self._check_count(topic, stream, name)
         await self._create(stream, name, start, properties)
         return True
 
@@ -174,6 +217,13 @@ class SubscriptionService:
             await running.skip_to(mark)
         else:
             await self._log.propose(AckRecords(stream, name, mark))
+
+    def redeliver(self, stream: int, name: str) -> None:
+        """Deliver again what consumers hold."""
+        running = self._running.get((stream, name))
+        if running is not None:
+            for consumer in list(running.consumers):
+                running.redeliver(consumer, None)
 
     def after_unacked(self, stream: int, name: str, count: int) -> int:
         """The offset after the next `count` records that a subscription has not acknowledged."""
@@ -244,6 +294,10 @@ class SubscriptionService:
 
     def running(self, stream: int, name: str) -> Subscription | None:
         return self._running.get((stream, name))
+
+    def streams(self) -> set[int]:
+        """Those with consumers at this broker."""
+        return {stream for (stream, _), running in self._running.items() if running.consumers}
 
     def exists(self, stream: int, name: str) -> bool:
         return (stream, name) in self._running or self._stored.get(stream, name) is not None

@@ -30,6 +30,7 @@ from mainstem.broker.subscriptions.hashing import slot_of
 from mainstem.broker.subscriptions.pending import PendingEntries, PendingEntry, PendingRun
 from mainstem.broker.subscriptions.slots import KeySlots, check_ranges
 from mainstem.errors import MainstemError, NotFound, SubscriptionBusy
+from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
 
 # Delivered before other work of the loop gets its turn, a run counting as one entry.
@@ -81,6 +82,7 @@ class Subscription:
         self.sought = False  # a subscription that is not durable stays for its consumer to return
         self.consumers: list[SubscriptionConsumer] = []
         self.active: SubscriptionConsumer | None = None
+        self.unacked_max = 0  # messages that all consumers of a shared one may hold; 0 = any number
         self._partition = partition
         self._acks = acks
         self._now_ms = now_ms
@@ -151,6 +153,8 @@ class Subscription:
                 self._choose_active()
         else:
             self._return_all(consumer)
+        if not self.consumers:
+            self._redeliveries.clear()  # as Pulsar does: those who come next see the messages for the first time
         self._wake.set()
 
     def disconnect_all(self) -> None:
@@ -235,6 +239,12 @@ class Subscription:
             self._settle_at(base, ranges)
         self._wake.set()
         return self._acks.add(mark, ranges or [])
+
+    def pass_over(self, ranges: list[Range]) -> None:
+        """Nobody gets these records: the reader leaves them out."""
+        unacked = [left for first, end in ranges for left in self.acked.unacked(first, end)]
+        if unacked:
+            self._acks.add(0, unacked)
 
     def hold(self, producer: int, mark: int, entries: list[tuple[int, list[Range]]]) -> None:
         """An open transaction acknowledges what is below `mark`, and ranges of entries; the ledger has it."""
@@ -387,6 +397,22 @@ class Subscription:
     def unacked(self) -> int:
         """Entries that consumers hold."""
         return len(self._pending)
+
+    def _unacked_messages(self) -> int:
+        return sum(consumer.unacked for consumer in self.consumers)
+
+    def limit(self, config: TopicConfig, joined: SubscriptionConsumer | None = None) -> None:
+        """The limits of the topic for a consumer that joined, or for all of them if they changed."""
+        most = min(config.consumer_unacked_max or UNACKED_PER_CONSUMER_MAX, UNACKED_PER_CONSUMER_MAX)
+        if joined is not None:
+            joined.unacked_max = most
+        elif self.unacked_max != config.subscription_unacked_max or any(
+            consumer.unacked_max != most for consumer in self.consumers
+        ):
+            for consumer in self.consumers:
+                consumer.unacked_max = most
+            self._wake.set()
+        self.unacked_max = config.subscription_unacked_max
 
     def backlog(self, end: int) -> int:
         """Offsets below `end` that are not acknowledged."""
@@ -544,6 +570,7 @@ class Subscription:
                 or len(self._pending) >= UNACKED_ENTRIES_MAX
                 or len(self._delayed) >= DELAYED_ENTRIES_MAX
                 or not any(consumer.takes_more for consumer in self.consumers)
+                or (self.unacked_max and self._unacked_messages() >= self.unacked_max)
             ):
                 return False
             entry = await self._next()
@@ -578,6 +605,8 @@ class Subscription:
         while rest is not None:
             ready = self._ready()
             room = UNACKED_ENTRIES_MAX - len(self._pending)
+            if self.unacked_max:
+                room = min(room, self.unacked_max - self._unacked_messages())
             if not ready or room <= 0:
                 if not self._rewinds:
                     self._read.appendleft(rest)
@@ -588,7 +617,7 @@ class Subscription:
             rest = self._deliver_run(
                 consumer,
                 rest,
-                min(share, room, consumer.permits, UNACKED_PER_CONSUMER_MAX - consumer.unacked),
+                min(share, room, consumer.permits, consumer.unacked_max - consumer.unacked),
             )
         return True
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mainstem import limits
-from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
+from mainstem.api.topics import BacklogPolicy, Discard, Durability, InactiveMode, TopicType
 from mainstem.ledger.config import SchemaValidation, TopicConfig, WalProfile
 from mainstem.values import INT64_MAX, one_of, whole
 
@@ -334,6 +334,20 @@ _OWN: tuple[TopicSetting, ...] = (
         "Exact cap in records per partition; 0: no cap.",
     ),
     _effective(
+        "mainstem.consumer.unacked.max",
+        "long",
+        "consumer_unacked_max",
+        whole(0),
+        "Messages that a consumer of a shared subscription may hold; 0: the limit of the server.",
+    ),
+    _effective(
+        "mainstem.consumers.max",
+        "long",
+        "consumers_max",
+        whole(0),
+        "Consumers of a partition, in all subscriptions; 0: no limit.",
+    ),
+    _effective(
         "mainstem.discard",
         "string",
         "discard",
@@ -349,11 +363,32 @@ _OWN: tuple[TopicSetting, ...] = (
         "ephemeral nothing.",
     ),
     _effective(
+        "mainstem.inactive.mode",
+        "string",
+        "inactive_mode",
+        one_of(*get_args(InactiveMode)),
+        "When a topic counts as one without clients: without subscriptions, or with those that have no backlog.",
+    ),
+    _effective(
+        "mainstem.inactive.ms",
+        "long",
+        "inactive_ms",
+        whole(0),
+        "Time without clients after which the topic is deleted; 0: never.",
+    ),
+    _effective(
         "mainstem.keep.backlog",
         "boolean",
         "keep_backlog",
         _boolean,
         "Retention keeps records that a subscription has not acknowledged.",
+    ),
+    _effective(
+        "mainstem.producers.max",
+        "long",
+        "producers_max",
+        whole(0),
+        "Pulsar producers of a partition; 0: no limit.",
     ),
     _effective(
         "mainstem.pulsar.deduplication",
@@ -363,11 +398,39 @@ _OWN: tuple[TopicSetting, ...] = (
         "Store a message once that a Pulsar producer sends again: by the name of the producer and its sequence ids.",
     ),
     _effective(
+        "mainstem.subscription.consumers.max",
+        "long",
+        "subscription_consumers_max",
+        whole(0),
+        "Consumers of one subscription; 0: no limit.",
+    ),
+    _effective(
+        "mainstem.subscription.expiry.ms",
+        "long",
+        "subscription_expiry_ms",
+        whole(0),
+        "Time without consumers after which a subscription is deleted; 0: never.",
+    ),
+    _effective(
         "mainstem.subscription.ttl.ms",
         "long",
         "subscription_ttl_ms",
         whole(0),
         "Age at which a record counts as acknowledged in every subscription; 0: never.",
+    ),
+    _effective(
+        "mainstem.subscription.unacked.max",
+        "long",
+        "subscription_unacked_max",
+        whole(0),
+        "Messages that all consumers of a shared subscription may hold; 0: the limit of the server.",
+    ),
+    _effective(
+        "mainstem.subscriptions.max",
+        "long",
+        "subscriptions_max",
+        whole(0),
+        "Subscriptions of a partition; 0: no limit.",
     ),
     _effective(
         "mainstem.table",

@@ -100,6 +100,15 @@ class PulsarCaller:
             self.audit(Operation.READ.name, topic, "denied")
             raise Forbidden(f"{self.principal.name} may not READ with group {name!r}")
 
+    def consumed(self, topic: str, subscription: str, size: int, messages: int) -> int:
+        """Count what a consumer is sent. Returns for how many milliseconds it should be sent nothing more."""
+        rates = self._broker.rates
+        if not rates.stored.active:
+            return 0
+        namespace = split(topic)[0]
+        group = qualify_id(namespace, subscription)
+        return rates.consume(self.principal, namespace, group, size, messages)
+
     def check_create(self, topic: str) -> None:
         """Raises Forbidden."""
         if not self.may(Operation.CREATE, CLUSTER_NAME, ResourceType.CLUSTER):

@@ -39,6 +39,7 @@ _LOOKUP_CONNECT, _LOOKUP_FAILED = 1, 2
 _METADATA_SUCCESS, _METADATA_FAILED = 0, 1
 _EARLIEST = 1  # the initial position of a subscription
 _NO_ENTRY = (1 << 64) - 1  # entry -1: the topic is empty
+_ORDERED_TYPES = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 _STICKY = 1  # the mode of Key_Shared consumers that name their hash ranges
 _NO_SCHEMAS = (0, 21)  # the types of bytes without a schema, and of consumers that take any schema
 _MS_MAX = 1 << 52
@@ -145,6 +146,7 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
     if connection.closed:
         return
     epoch = request.topic_epoch if request.HasField("topic_epoch") else None
+    context.producers.check_count(created, topic.config.producers_max)
     context.producers.add(created, request.producer_access_mode or SHARED, epoch)
     connection.producers[created.id] = created
     context.metrics.producers += 1
@@ -202,6 +204,10 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
         return
     if not 0 <= request.subType < len(SubscriptionType):
         raise PulsarRefusal(ServerError.NOT_ALLOWED, f"unknown type of subscription {request.subType}")
+    if request.read_compacted and request.subType not in _ORDERED_TYPES:
+        raise PulsarRefusal(
+            ServerError.NOT_ALLOWED, "only exclusive and failover subscriptions read a compacted view"
+        )
     name, topic = await context.lookup.open(request.topic, caller, create=request.force_topic_creation)
     caller.check(Operation.READ, topic.name)
     if request.durable:
@@ -211,6 +217,7 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     stream = stream_of(topic, partition)
     if request.HasField("schema"):
         await _register_schema(connection, topic, request.schema, reads=True)
+    broker.subscriptions.check_limits(topic, stream, request.subscription)
     known = broker.subscriptions.exists(stream, request.subscription)
     start = 0 if known else await _start_offset(connection, topic, stream, request)
     properties = tuple(
@@ -226,6 +233,7 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
         start=start,
         durable=request.durable,
         properties=properties,
+        compacted=request.read_compacted,
     )
     if connection.closed:
         return
@@ -246,6 +254,7 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
     context.metrics.consumers += 1
     # The answer comes before the first message, and before the news of which consumer is active.
     _succeed(connection, request)
+    subscription.limit(topic.config, consumer.member)
     subscription.join(consumer.member, type)
 
 
@@ -263,12 +272,7 @@ async def _start_offset(connection: PulsarConnection, topic: Topic, stream: int,
             return end
         if position.earliest:
             return first
-        if position.batch_index >= 0:
-            return min(max(position.entry, first), end)  # the client leaves out what it does not want
-        reader = connection.context.entries(stream)
-        entry = await reader.at(position.entry)
-        after = position.entry + 1 if entry is None else entry.end
-        return min(max(after, first), end)
+        return min(max(position.entry, first), end)  # the client leaves out what it does not want
     return first if request.initialPosition == _EARLIEST else end
 
 

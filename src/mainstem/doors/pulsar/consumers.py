@@ -74,12 +74,13 @@ class PulsarConsumer:
         self._ledger_field = b"\x08" + varint(self.ledger) + b"\x10"  # ledgerId, and the tag of entryId
         self._partition_field = b"" if partition < 0 else b"\x18" + varint(partition)
         self._access_state = -1
+        self._throttled = False
 
     # What the subscription calls
 
     @property
     def writable(self) -> bool:
-        return self.client.writable
+        return self.client.writable and not self._throttled
 
     def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[Range] | None) -> None:
         if not self._may_read():
@@ -97,6 +98,7 @@ class PulsarConsumer:
         metadata, payload = encoded(entry)
         self.client.write(payload_head(command, metadata, payload))
         self.client.write(payload)
+        self._count(len(payload), entry.present)
 
     def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
         if not self._may_read():
@@ -104,9 +106,20 @@ class PulsarConsumer:
         tail = b"\x18" + varint(redeliveries) if redeliveries else b""
         if self.epoch is not None:
             tail += b"\x28" + varint(self.epoch)
-        self.client.write(
-            message_frames(run, self._id_field, self._ledger_field, self._partition_field, tail)
-        )
+        frames = message_frames(run, self._id_field, self._ledger_field, self._partition_field, tail)
+        self.client.write(frames)
+        self._count(run.size, run.count)
+
+    def _count(self, size: int, messages: int) -> None:
+        """Pause the consumer if its rates say so."""
+        held_ms = self.client.caller.consumed(self.topic.name, self.subscription.name, size, messages)
+        if held_ms:
+            self._throttled = True
+            asyncio.get_running_loop().call_later(held_ms / 1000, self._go_on)
+
+    def _go_on(self) -> None:
+        self._throttled = False
+        self.subscription.changed()
 
     def _may_read(self) -> bool:
         caller = self.client.caller

@@ -12,7 +12,6 @@ from mainstem import events, limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker
 from mainstem.broker.namespaces import NamespaceView, view_of
-from mainstem.broker.subscriptions.entries import MessageEntryReader
 from mainstem.doors.budget import Budget, Seats
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
@@ -94,9 +93,6 @@ class PulsarContext:
             self.broker, host, insecure=self.insecure, view=self.view, certificate=certificate
         )
 
-    def entries(self, stream: int) -> MessageEntryReader:
-        return MessageEntryReader(self.broker.streams, stream)
-
     def new_token(self) -> str:
         return self.broker.random.token(8).hex()
 
@@ -162,9 +158,20 @@ class PulsarDoor:
             insecure=self._insecure,
         )
         self._broker.backlogs.on_refused = self.producers.disconnect
+        self._broker.inactivity.has_producers = lambda stream: bool(self.producers.of_stream(stream))
+        self._broker.cluster.on_change(self._hand_over)
         self._connections.start_sweeping()
         await server.start_serving()
         return bound
+
+    def _hand_over(self) -> None:
+        """Brokers joined or left: clients of topics that another broker serves now have to go there."""
+        subscriptions, lookup = self._broker.subscriptions, self._context.lookup
+        for stream in {*subscriptions.streams(), *self.producers.streams()}:
+            topic = self._broker.streams.of_stream(stream)
+            if topic is not None and not lookup.serves(topic.name):
+                subscriptions.disconnect((stream,))
+                self.producers.disconnect(stream)
 
     async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
         """The admin API, for the HTTP door."""

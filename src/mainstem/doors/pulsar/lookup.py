@@ -119,15 +119,14 @@ class Lookup:
 
     def serves(self, topic: str) -> bool:
         """Whether this broker serves the producers and subscriptions of a topic."""
-        cluster = self._broker.cluster
-        return not cluster.shared or self._owner(topic) in (None, cluster.broker)
+        return self._broker.cluster.coordinates("pulsar", topic)
 
     def broker_url(self, topic: str) -> str:
         """Where clients of a topic connect to."""
         address = str(self._here)
         cluster = self._broker.cluster
         if cluster.shared:
-            owner = self._owner(topic)
+            owner = cluster.coordinator("pulsar", topic)
             found = next(
                 (member.address(self._listener) for member in cluster.members() if member.broker == owner),
                 None,
@@ -140,7 +139,7 @@ class Lookup:
         cluster = self._broker.cluster
         if not cluster.shared:
             return None
-        owner = self._owner(topic)
+        owner = cluster.coordinator("pulsar", topic)
         members = cluster.members()
         return next((member.address("http") for member in members if member.broker == owner), None)
 
@@ -151,12 +150,3 @@ class Lookup:
             return [str(self._here)]
         found = (member.address(self._listener) for member in cluster.members())
         return [str(address) for address in found if address]
-
-    def _owner(self, topic: str) -> int | None:
-        """The broker that serves a topic: the first by rendezvous hashing whose Pulsar door is open."""
-        cluster = self._broker.cluster
-        owner = cluster.coordinator("pulsar", topic)
-        open_at = [member.broker for member in cluster.members() if member.address(self._listener)]
-        if owner in open_at:
-            return owner
-        return min(open_at) if open_at else None

@@ -222,14 +222,29 @@ class PulsarProducers:
         found = self._topics.get(stream)
         return [] if found is None else list(found.by_name.values())
 
+    def streams(self) -> list[int]:
+        """Those with producers."""
+        return list(self._topics)
+
     def new_name(self, token: str) -> str:
         return f"mainstem-{self._broker_id}-{token}-{next(self._numbers)}"
+
+    def check_count(self, producer: PulsarProducer, most: int) -> None:
+        """Raises PulsarRefusal if the topic has as many producers as it may have; 0 = any number."""
+        topic = self._topics.get(producer.stream)
+        if not most or topic is None or producer.name in topic.by_name:
+            return
+        if len(topic.by_name) + len(topic.waiting) >= most:
+            raise PulsarRefusal(
+                ServerError.PRODUCER_BUSY,
+                f"topic {producer.topic.name!r} has {most} producers: that is its limit",
+            )
 
     def add(self, producer: PulsarProducer, mode: int, topic_epoch: int | None) -> None:
         """Raises PulsarRefusal. A producer that has to wait is not ready."""
         topic = self._topics.setdefault(producer.stream, _TopicProducers())
         topic.epoch = max(topic.epoch, self._exclusive.epoch(producer.stream))
-        self._replace(topic, producer)
+        self._replace(topic, producer, mode)
         taken = topic.exclusive is not None or bool(topic.waiting)
         if mode == SHARED:
             if taken:
@@ -250,12 +265,14 @@ class PulsarProducers:
                 other.client.close_producer(other)
         self._take(topic, producer, topic_epoch)
 
-    def _replace(self, topic: _TopicProducers, producer: PulsarProducer) -> None:
+    def _replace(self, topic: _TopicProducers, producer: PulsarProducer, mode: int) -> None:
         """A producer that connects again takes the place of its former self. Raises PulsarRefusal."""
         old = topic.by_name.get(producer.name)
         if old is None:
             return
         if old.id != producer.id or old.epoch >= producer.epoch:
+            if mode != SHARED:
+                return  # access to the topic decides
             raise PulsarRefusal(
                 ServerError.PRODUCER_BUSY,
                 f"a producer named {producer.name!r} is connected to topic {producer.topic.name!r}",

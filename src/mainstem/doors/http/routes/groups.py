@@ -16,6 +16,8 @@ from mainstem.api.groups import (
     OffsetReset,
     ResetBody,
     ResetResult,
+    SubscriptionReport,
+    SubscriptionTypeName,
     TransactionAborted,
     TransactionDescription,
     TransactionList,
@@ -34,7 +36,7 @@ from mainstem.broker.groups.streams_member import StreamsMember
 from mainstem.broker.groups.task_assignor import ACTIVE
 from mainstem.broker.namespaces import split_id
 from mainstem.broker.share.group import ShareMember
-from mainstem.broker.subscriptions.service import SubscriptionSummary
+from mainstem.broker.subscriptions.service import SubscriptionSummary, SubscriptionType
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import TransactionInfo, TransactionPhase
 from mainstem.doors.http.transport.errors import invalid
@@ -160,9 +162,12 @@ async def _move(
 ) -> None:
     if subscribed:
         topic, subscription = request.broker.topic(body.topic), split_id(name)[1]
-        work = request.broker.subscriptions.skip if body.to == "skip" else request.broker.subscriptions.move
+        subscriptions = request.broker.subscriptions
+        work = subscriptions.skip if body.to == "skip" else subscriptions.move
         for move in moves:
-            if move.before is not None:
+            if body.to == "redeliver":
+                subscriptions.redeliver(request.broker.stream(body.topic, move.partition), subscription)
+            elif move.before is not None:
                 await work(topic, move.partition, subscription, move.after)
         return
     rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
@@ -305,9 +310,26 @@ def _consumers(subscribed: list[tuple[Topic, int, SubscriptionSummary]]) -> list
 def _left(request: HttpRequest, topic: Topic, partition: int, one: SubscriptionSummary) -> GroupOffset:
     """A subscription is where the first record is that it has not acknowledged; its lag is all of those."""
     state = request.broker.partition(topic.name, partition)
+    held = sum(consumer.unacked for consumer in one.consumers)
+    type = None if one.type is None else _TYPES[one.type]
     return GroupOffset(
-        topic.name, partition, max(one.mark, state.start), state.start, state.end, one.backlog, ""
+        topic.name,
+        partition,
+        max(one.mark, state.start),
+        state.start,
+        state.end,
+        one.backlog,
+        "",
+        SubscriptionReport(type, len(one.consumers), held),
     )
+
+
+_TYPES: dict[SubscriptionType, SubscriptionTypeName] = {
+    SubscriptionType.EXCLUSIVE: "exclusive",
+    SubscriptionType.SHARED: "shared",
+    SubscriptionType.FAILOVER: "failover",
+    SubscriptionType.KEY_SHARED: "key_shared",
+}
 
 
 def _position(request: HttpRequest, groups: Groups, name: str, topic: str, partition: int) -> int | None:
@@ -320,6 +342,10 @@ def _position(request: HttpRequest, groups: Groups, name: str, topic: str, parti
 
 async def _target(request: HttpRequest, name: str, body: ResetBody, partition: int, stood: int | None) -> int:
     state = request.broker.partition(body.topic, partition)
+    if body.to == "redeliver":
+        if not _subscribed(request, name, body.topic):
+            raise invalid("only subscriptions deliver records again")
+        return stood or 0
     if body.to == "skip":
         if body.count is None:
             raise invalid("to skip needs count")

@@ -69,7 +69,7 @@ class AdminCall:
         self.producers = producers
         self.caller = caller
         self._request = request
-        self._path = path  # with its escapes
+        self.path = path  # with its escapes
 
     # What the client sent
 
@@ -129,7 +129,7 @@ class AdminCall:
             address = self.lookup.http_address(topic.name)
             if address is not None:
                 query = self._request.query_string.decode("latin-1")
-                raise ServedElsewhere(f"http://{address}{self._path}" + (f"?{query}" if query else ""))
+                raise ServedElsewhere(f"http://{address}{self.path}" + (f"?{query}" if query else ""))
 
     # Rights
 

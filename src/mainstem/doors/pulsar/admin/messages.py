@@ -102,6 +102,8 @@ async def get_id_by_time(call: AdminCall, topic: str, time_ms: str) -> Response:
 
 async def get_last_id(call: AdminCall, topic: str) -> Response:
     name, found = await call.topic(topic, Operation.READ)
+    if name.partition < 0 and len(found.streams) > 1:
+        raise AdminRefusal(404, f"Topic {topic} not found: it has partitions")
     return await last_id(call, found, name.partition)
 
 

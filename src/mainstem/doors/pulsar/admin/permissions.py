@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from mainstem.broker.access.rules import ALLOW, LITERAL, PREFIXED, Operation, ResourceType
 from mainstem.broker.access.service import AccessRule
-from mainstem.broker.namespaces import DEFAULT
+from mainstem.broker.namespaces import DEFAULT, split
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.pulsar.admin.call import DONE, NOT_ALLOWED, AdminCall, AdminRefusal, answer
-from mainstem.errors import InvalidInput
+from mainstem.errors import InvalidInput, TopicNotFound
 
 _ACTIONS = {"produce": Operation.WRITE, "consume": Operation.READ}
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -65,8 +65,13 @@ async def revoke_namespace(call: AdminCall, namespace: str, role: str) -> Respon
 
 
 async def topic_permissions(call: AdminCall, topic: str) -> Response:
+    """Those of its namespace count too."""
     call.check_cluster(Operation.DESCRIBE, "permissions")
-    return answer(_granted(call, _of_topic(call, topic)))
+    scope = _of_topic(call, topic)
+    found = _granted(call, scope)
+    for role, actions in _granted(call, _Scope(f"{split(scope.name)[0]}/", PREFIXED)).items():
+        found[role] = list(dict.fromkeys((*actions, *found.get(role, ()))))
+    return answer(found)
 
 
 async def grant_topic(call: AdminCall, topic: str, role: str) -> Response:
@@ -116,7 +121,9 @@ def _of_namespace(call: AdminCall, text: str) -> _Scope:
 
 
 def _of_topic(call: AdminCall, text: str) -> _Scope:
-    name, _ = call.find(text)
+    name, found = call.find(text)
+    if found is None:
+        raise TopicNotFound(text)
     return _Scope(name.name, LITERAL)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from mainstem.api.topics import BacklogPolicy
+from mainstem.api.topics import BacklogPolicy, InactiveMode
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.topics.service import Topic, TopicConfig
 from mainstem.broker.topics.topic_settings import BY_FIELD
@@ -61,7 +61,7 @@ def _retention(body: dict[str, Any]) -> dict[str, Any]:
     megabytes = whole_number(body.get("retentionSizeInMB", 0), "retentionSizeInMB")
     if min(minutes, megabytes) < _NONE or (minutes == 0) != (megabytes == 0):
         raise AdminRefusal(
-            PRECONDITION_FAILED,
+            400,
             "Invalid retention policy: both limits are 0 (delete what is acknowledged), or both are -1 (no limit) "
             "or more than 0",
         )
@@ -149,15 +149,61 @@ def _removed_quota(call: AdminCall) -> PulsarPolicy:
 # Numbers
 
 
-def _parse_message_size(call: AdminCall) -> dict[str, Any]:
-    return {"max_message_bytes": call.number()}
+def _number_policy(field: str, unit: int = 1) -> PulsarPolicy:
+    def show(values: Values) -> Any:
+        return None if values[field] is None else values[field] // unit
+
+    def parse(call: AdminCall) -> dict[str, Any]:
+        return {field: _limit(call.number()) * unit}
+
+    return PulsarPolicy((field,), show, parse)
 
 
-def _show_message_size(values: Values) -> Any:
-    return values["max_message_bytes"]
+def _limit(number: int) -> int:
+    if number < 0:
+        raise AdminRefusal(PRECONDITION_FAILED, "the limit must be 0 or more")
+    return number
 
 
-MESSAGE_SIZE = PulsarPolicy(("max_message_bytes",), _show_message_size, _parse_message_size)
+MESSAGE_SIZE = _number_policy("max_message_bytes")
+PRODUCERS = _number_policy("producers_max")
+CONSUMERS = _number_policy("consumers_max")
+SUBSCRIPTIONS = _number_policy("subscriptions_max")
+SUBSCRIPTION_CONSUMERS = _number_policy("subscription_consumers_max")
+CONSUMER_UNACKED = _number_policy("consumer_unacked_max")
+SUBSCRIPTION_UNACKED = _number_policy("subscription_unacked_max")
+SUBSCRIPTION_EXPIRY = _number_policy("subscription_expiry_ms", _MINUTE_MS)
+
+
+# Inactive topics
+
+
+def _show_inactivity(values: Values) -> Any:
+    if values["inactive_ms"] is None:
+        return None
+    return {
+        "inactiveTopicDeleteMode": values["inactive_mode"],
+        "maxInactiveDurationSeconds": values["inactive_ms"] // _SECOND_MS,
+        "deleteWhileInactive": values["inactive_ms"] > 0,
+    }
+
+
+def _parse_inactivity(call: AdminCall) -> dict[str, Any]:
+    return _inactivity(call.fields())
+
+
+def _inactivity(body: dict[str, Any]) -> dict[str, Any]:
+    mode = body.get("inactiveTopicDeleteMode") or get_args(InactiveMode)[0]
+    if mode not in get_args(InactiveMode):
+        raise AdminRefusal(
+            PRECONDITION_FAILED, f"inactiveTopicDeleteMode is one of {', '.join(get_args(InactiveMode))}"
+        )
+    seconds = whole_number(body.get("maxInactiveDurationSeconds", 0), "maxInactiveDurationSeconds")
+    active = body.get("deleteWhileInactive", False) is True
+    return {"inactive_ms": max(seconds, 0) * _SECOND_MS if active else 0, "inactive_mode": mode}
+
+
+INACTIVITY = PulsarPolicy(("inactive_ms", "inactive_mode"), _show_inactivity, _parse_inactivity)
 
 
 # Deduplication
@@ -235,12 +281,28 @@ def _replaced(config: TopicConfig, changes: dict[str, Any]) -> TopicConfig:
 def namespace_summary(call: AdminCall, namespace: str) -> dict[str, Any]:
     """The policies of a namespace that are set, as Pulsar names them."""
     found = {
-        "retention_policies": RETENTION.show(_namespace_values(call, namespace, RETENTION)),
-        "message_ttl_in_seconds": MESSAGE_TTL.show(_namespace_values(call, namespace, MESSAGE_TTL)),
-        "deduplicationEnabled": DEDUPLICATION.show(_namespace_values(call, namespace, DEDUPLICATION)),
-        "backlog_quota_map": QUOTAS.show(_namespace_values(call, namespace, QUOTAS)),
+        name: policy.show(_namespace_values(call, namespace, policy)) for name, policy in _SUMMARY.items()
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+_LIMITS = {
+    "max_producers_per_topic": PRODUCERS,
+    "max_consumers_per_topic": CONSUMERS,
+    "max_subscriptions_per_topic": SUBSCRIPTIONS,
+    "max_consumers_per_subscription": SUBSCRIPTION_CONSUMERS,
+    "max_unacked_messages_per_consumer": CONSUMER_UNACKED,
+    "max_unacked_messages_per_subscription": SUBSCRIPTION_UNACKED,
+}
+_SUMMARY = {
+    "retention_policies": RETENTION,
+    "message_ttl_in_seconds": MESSAGE_TTL,
+    "deduplicationEnabled": DEDUPLICATION,
+    "backlog_quota_map": QUOTAS,
+    "subscription_expiration_time_minutes": SUBSCRIPTION_EXPIRY,
+    "inactive_topic_policies": INACTIVITY,
+    **_LIMITS,
+}
 
 
 def create_policies(body: dict[str, Any]) -> dict[str, Any]:
@@ -254,17 +316,21 @@ def create_policies(body: dict[str, Any]) -> dict[str, Any]:
         found |= _deduplication(body["deduplicationEnabled"])
     for kind, quota in (body.get("backlog_quota_map") or {}).items():
         found |= _one_quota(kind, quota)
+    for name, policy in _LIMITS.items():
+        if body.get(name) is not None:
+            found[policy.fields[0]] = _limit(whole_number(body[name], name))
+    if body.get("subscription_expiration_time_minutes"):
+        minutes = whole_number(body["subscription_expiration_time_minutes"], "the expiration time")
+        found["subscription_expiry_ms"] = _limit(minutes) * _MINUTE_MS
+    if body.get("inactive_topic_policies"):
+        found |= _inactivity(body["inactive_topic_policies"])
     for name in _REFUSED_AT_CREATION:
         if body.get(name):
             raise AdminRefusal(NOT_ALLOWED, f"the policy {name} has no effect here, so it is not stored")
     return found
 
 
-_REFUSED_AT_CREATION = (
-    *("encryption_required", "max_producers_per_topic", "max_consumers_per_topic"),
-    *("max_consumers_per_subscription", "max_unacked_messages_per_consumer", "compaction_threshold"),
-    *("max_unacked_messages_per_subscription", "inactive_topic_policies", "offload_policies"),
-)
+_REFUSED_AT_CREATION = ("encryption_required", "compaction_threshold", "offload_policies")
 
 
 # Policies of a topic
@@ -350,6 +416,14 @@ NAMESPACE_POLICIES: dict[str, PolicyHandlers] = {
     "messageTTL": of_namespaces(MESSAGE_TTL),
     "backlogQuota": of_namespaces(QUOTAS, _removed_quota),
     "deduplication": of_namespaces(DEDUPLICATION),
+    "maxProducersPerTopic": of_namespaces(PRODUCERS),
+    "maxConsumersPerTopic": of_namespaces(CONSUMERS),
+    "maxSubscriptionsPerTopic": of_namespaces(SUBSCRIPTIONS),
+    "maxConsumersPerSubscription": of_namespaces(SUBSCRIPTION_CONSUMERS),
+    "maxUnackedMessagesPerConsumer": of_namespaces(CONSUMER_UNACKED),
+    "maxUnackedMessagesPerSubscription": of_namespaces(SUBSCRIPTION_UNACKED),
+    "subscriptionExpirationTime": of_namespaces(SUBSCRIPTION_EXPIRY),
+    "inactiveTopicPolicies": of_namespaces(INACTIVITY),
 }
 TOPIC_POLICIES: dict[str, PolicyHandlers] = {
     "retention": of_topics(RETENTION),
@@ -357,6 +431,13 @@ TOPIC_POLICIES: dict[str, PolicyHandlers] = {
     "backlogQuota": of_topics(QUOTAS, _removed_quota),
     "maxMessageSize": of_topics(MESSAGE_SIZE),
     "deduplicationEnabled": of_topics(DEDUPLICATION),
+    "maxProducers": of_topics(PRODUCERS),
+    "maxConsumers": of_topics(CONSUMERS),
+    "maxSubscriptionsPerTopic": of_topics(SUBSCRIPTIONS),
+    "maxConsumersPerSubscription": of_topics(SUBSCRIPTION_CONSUMERS),
+    "maxUnackedMessagesOnConsumer": of_topics(CONSUMER_UNACKED),
+    "maxUnackedMessagesOnSubscription": of_topics(SUBSCRIPTION_UNACKED),
+    "inactiveTopicPolicies": of_topics(INACTIVITY),
 }
 BACKLOG_QUOTA_MAP = "backlogQuotaMap"  # where the quotas of both kinds are read
 
@@ -378,21 +459,9 @@ async def set_delayed_delivery(call: AdminCall, scope: str) -> Response:
 # What has no effect here
 
 
-_NO_LIMITS = "the server limits what clients hold by its own settings (see the limits of the Pulsar page)"
 _NO_EFFECT: dict[str, str] = {
     "persistence": "the log stores every topic in the same way: mainstem.durability says how",
     "compactionThreshold": "topics with cleanup.policy=compact are compacted by their own settings",
-    "maxProducersPerTopic": _NO_LIMITS,
-    "maxProducers": _NO_LIMITS,
-    "maxConsumersPerTopic": _NO_LIMITS,
-    "maxConsumers": _NO_LIMITS,
-    "maxConsumersPerSubscription": _NO_LIMITS,
-    "maxUnackedMessagesPerConsumer": _NO_LIMITS,
-    "maxUnackedMessagesPerSubscription": _NO_LIMITS,
-    "maxUnackedMessagesOnConsumer": _NO_LIMITS,
-    "maxUnackedMessagesOnSubscription": _NO_LIMITS,
-    "maxSubscriptionsPerTopic": _NO_LIMITS,
-    "inactiveTopicPolicies": "topics without clients stay until they are deleted",
     "subscribeRate": "subscribing is not limited",
     "subscriptionDispatchRate": "rates limit users, groups and namespaces: see mainstem rate",
     "replicatorDispatchRate": "there is no geo-replication",
@@ -400,7 +469,6 @@ _NO_EFFECT: dict[str, str] = {
     "schemaValidationEnforced": "producers without a schema are accepted",
     "autoSubscriptionCreation": "consumers create their subscriptions",
     "subscriptionTypesEnabled": "all types of subscriptions are on",
-    "subscriptionExpirationTime": "subscriptions stay until they are deleted",
     "subscriptionAuthMode": "a subscription is a group to the access rules",
     "encryptionRequired": "the server stores encrypted messages, and others too",
     "offloadPolicies": "the server decides itself what moves to its object store",

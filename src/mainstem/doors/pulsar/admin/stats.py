@@ -81,7 +81,9 @@ def _subscription_stats(one: SubscriptionSummary, state: PartitionState) -> dict
         "blockedSubscriptionOnUnackedMsgs": False,
         "type": type_name(one.type),
         "isDurable": one.durable,
+        "durable": one.durable,
         "isReplicated": False,
+        "replicated": False,
         "allowOutOfOrderDelivery": False,
         "nonContiguousDeletedMessagesRanges": one.ranges,
         "consumers": [_consumer_stats(consumer) for consumer in one.consumers],
@@ -119,21 +121,32 @@ def partitioned_stats(call: AdminCall, topic: Topic, *, each: bool) -> dict[str,
                 continue
             for field in _SUMMED_OF_SUBSCRIPTIONS:
                 whole[field] += stats[field]
-            whole["consumers"] = [*whole["consumers"], *stats["consumers"]]
+            both = (
+                *whole["consumers"],
+                *stats["consumers"],
+            )  # a consumer of the topic is one of each partition
+            whole["consumers"] = list({one["consumerName"]: one for one in both}.values())
             whole["type"] = stats["type"] if whole["type"] == "None" else whole["type"]
     return {
         **{field: sum(row[field] for row in rows.values()) for field in _SUMMED},
         "averageMsgSize": max((row["averageMsgSize"] for row in rows.values()), default=0.0),
-        "publishers": [publisher for row in rows.values() for publisher in row["publishers"]],
+        # A producer of the topic is one of each partition, where it has another name.
+        "publishers": max((row["publishers"] for row in rows.values()), key=len),
         "subscriptions": subscriptions,
         "replication": {},
         "metadata": {
-            "partitions": len(topic.streams) if len(topic.streams) > 1 else 0,
+            "partitions": len(topic.streams),
             "deleted": False,
-            "properties": dict(topic.config.properties),
+            **properties_of(topic),
         },
         "partitions": rows if each else {},
     }
+
+
+def properties_of(topic: Topic) -> dict[str, Any]:
+    """The properties of a partitioned topic as a field of its metadata, which one without properties does not have."""
+    properties = topic.config.properties if len(topic.streams) > 1 else ()
+    return {"properties": dict(properties)} if properties else {}
 
 
 def internal_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]:

@@ -37,6 +37,10 @@ async def list_subscriptions(call: AdminCall, topic: str) -> Response:
 
 
 async def create_subscription(call: AdminCall, topic: str, subscription: str) -> Response:
+    if call.find(topic)[1] is None:
+        await call.lookup.partitions(topic, call.caller, create=True)
+    if call.find(topic)[1] is None:
+        await call.lookup.open(topic, call.caller)  # a consumer would create it too
     name, found = await call.topic(topic, Operation.READ)
     call.caller.check_subscription(found.name, subscription)
     body = call.fields()
@@ -91,6 +95,8 @@ async def reset_to_time(call: AdminCall, topic: str, subscription: str, time_ms:
 
 async def reset_to_id(call: AdminCall, topic: str, subscription: str) -> Response:
     body = call.fields()
+    name, found = await call.topic(topic, Operation.READ)
+    one_partition(found, name, "Reset-cursor at position of")
 
     async def move(topic: Topic, at: int) -> None:
         mark = await _offset(

@@ -25,6 +25,7 @@ from mainstem.doors.pulsar.admin.call import (
 )
 from mainstem.doors.pulsar.admin.messages import last_id_fields, one_partition
 from mainstem.doors.pulsar.admin.namespaces import disconnect
+from mainstem.doors.pulsar.topic_names import PulsarTopicName
 from mainstem.errors import InvalidInput, TopicExists
 
 _BUNDLE = "0x00000000_0xffffffff"  # there is one: any broker serves any topic
@@ -58,14 +59,21 @@ async def _create(call: AdminCall, text: str, partitions: int, properties: dict[
 async def get_partitions(call: AdminCall, topic: str) -> Response:
     name, found = call.find(topic)
     call.caller.check(Operation.DESCRIBE, name.name)
-    partitions = await call.lookup.partitions(topic, call.caller, create=call.flag("checkAllowAutoCreation"))
-    properties = {} if found is None else dict(found.config.properties)
-    return answer({"partitions": partitions, "deleted": False, "properties": properties})
+    create = call.flag("checkAllowAutoCreation")
+    if found is None and not create:
+        _, found = await call.topic(topic, Operation.DESCRIBE)
+    partitions = await call.lookup.partitions(topic, call.caller, create=create)
+    properties = {} if found is None else stats.properties_of(found)
+    return answer({"partitions": partitions, "deleted": False, **properties})
 
 
 async def add_partitions(call: AdminCall, topic: str) -> Response:
     total = _partition_count(call.body())
     _, found = await call.topic(topic, Operation.ALTER)
+    if len(found.streams) == 1:
+        raise AdminRefusal(CONFLICT, f"Topic {topic} is not the partitioned topic.")
+    if total < len(found.streams):
+        raise AdminRefusal(422, f"the topic has {len(found.streams)} partitions, and can only get more")
     await call.broker.add_partitions(found.name, total)
     return DONE
 
@@ -87,6 +95,10 @@ async def delete(call: AdminCall, topic: str) -> Response:
     name, found = await call.topic(topic, Operation.DELETE)
     if name.partition >= 0:
         raise AdminRefusal(NOT_ALLOWED, "a partition cannot be deleted alone: delete the topic")
+    if len(found.streams) > 1 and not call.path.endswith("/partitions"):
+        raise AdminRefusal(CONFLICT, f"{topic} is a partitioned topic: delete it as one")
+    if len(found.streams) == 1 and call.path.endswith("/partitions"):
+        raise AdminRefusal(CONFLICT, f"{topic} is not a partitioned topic")
     call.check_served(found)
     subscriptions = call.broker.subscriptions
     used = any(call.producers.of_stream(stream) for stream in found.streams) or any(
@@ -124,23 +136,34 @@ async def unload(call: AdminCall, topic: str) -> Response:
 
 async def get_stats(call: AdminCall, topic: str) -> Response:
     name, found = await _described(call, topic)
-    return answer(stats.topic_stats(call, found, one_partition(found, name, "Statistics of")))
+    return answer(stats.topic_stats(call, found, _partition_of(found, name)))
+
+
+def _partition_of(topic: Topic, name: PulsarTopicName) -> int:
+    """Raises AdminRefusal for a topic whose partitions have statistics of their own."""
+    if name.partition < 0 and len(topic.streams) > 1:
+        raise AdminRefusal(404, f"Topic {name.name} not found: it has partitions")
+    return max(name.partition, 0)
 
 
 async def get_partitioned_stats(call: AdminCall, topic: str) -> Response:
-    _, found = await _described(call, topic)
+    name, found = await _described(call, topic)
+    if name.partition >= 0:
+        raise AdminRefusal(PRECONDITION_FAILED, "Partitioned Topic Name should not contain '-partition-'")
+    if len(found.streams) == 1:
+        raise AdminRefusal(404, f"Partitioned Topic {topic} not found")
     return answer(stats.partitioned_stats(call, found, each=call.text("perPartition") != "false"))
 
 
 async def get_internal_stats(call: AdminCall, topic: str) -> Response:
     name, found = await _described(call, topic)
-    return answer(stats.internal_stats(call, found, one_partition(found, name, "Statistics of")))
+    return answer(stats.internal_stats(call, found, _partition_of(found, name)))
 
 
 async def get_partitioned_internal_stats(call: AdminCall, topic: str) -> Response:
     name, found = await _described(call, topic)
     rows = {at: stats.internal_stats(call, found, at) for at in partitions_of(found, name)}
-    metadata = {"partitions": len(found.streams), "properties": dict(found.config.properties)}
+    metadata = {"partitions": len(found.streams), "deleted": False, **stats.properties_of(found)}
     urls = {f"{topic}-partition-{at}": row for at, row in rows.items()}
     return answer({"metadata": metadata, "partitions": urls})
 
@@ -183,35 +206,37 @@ async def _terminate(call: AdminCall, topic: Topic) -> None:
     call.broker.subscriptions.wake(topic.streams)
 
 
-# Compaction, which rewrites the topic itself
+# Compaction: of the view that readers may ask for, and of the topic itself if its cleanup policy says so
 
 
 async def compact(call: AdminCall, topic: str) -> Response:
-    _, found = await call.topic(topic, Operation.ALTER)
-    if "compact" not in found.config.cleanup_policy:
-        raise AdminRefusal(
-            NOT_ALLOWED,
-            "the topic is not compacted: set cleanup.policy=compact (mainstem topic alter), which removes older "
-            "messages of a key for every reader",
-        )
+    name, found = await call.topic(topic, Operation.ALTER)
+    call.check_served(found)
+    views = call.broker.subscriptions.compacted
+    started = [views.start(found.streams[at]) for at in partitions_of(found, name)]
+    if not all(started):
+        raise AdminRefusal(CONFLICT, "Compaction already in progress")
     repacker = call.broker.log.repacker
-    if repacker is not None:
+    if "compact" in found.config.cleanup_policy and repacker is not None:
         repacker.wake()
     return DONE
 
 
 async def get_compaction(call: AdminCall, topic: str) -> Response:
     name, found = await call.topic(topic, Operation.DESCRIBE)
-    states = [call.broker.log.ledger.compactions.get(found.streams[at]) for at in partitions_of(found, name)]
-    done = any(state.end for state in states)
-    return answer({"status": "SUCCESS" if done else "NOT_RUN", "lastError": ""})
+    call.check_served(found)
+    stream = found.streams[_partition_of(found, name)]
+    status, error = call.broker.subscriptions.compacted.state(stream)
+    return answer({"status": status, "lastError": error})
 
 
 # Properties
 
 
 async def get_properties(call: AdminCall, topic: str) -> Response:
-    _, found = await call.topic(topic, Operation.DESCRIBE)
+    name, found = await call.topic(topic, Operation.DESCRIBE)
+    if not found.config.properties and len(found.streams) > 1 and name.partition < 0:
+        return DONE  # Pulsar has no metadata of such a topic yet
     return answer(dict(found.config.properties))
 
 
