@@ -179,9 +179,10 @@ class Turns:
             self._ends = 0.0
             loop.call_later(STEPS_AHEAD_PAUSE_S, self._run)
             return
-        step = self._waiting.popleft()
-        loop.call_soon(self._run)  # first, in case the step raises
-        step()
+        try:
+            self._waiting.popleft()()
+        finally:
+            loop.call_soon(self._run)
 
 
 class BudgetedConnection(Protocol):

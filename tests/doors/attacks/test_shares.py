@@ -9,7 +9,10 @@ import gzip
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h2.connection
+import h2.events
 import httpx
 import pytest
 import zstandard
@@ -20,8 +23,12 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_sessions import WatchSessions
-from mainstem.doors.budget import FrameRate, Pool, Seats, holder_of
+from mainstem.doors.budget import FrameRate, Pool, Seats, Turns, holder_of
 from mainstem.doors.http.door import HttpDoor
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.pulsar.door import PulsarDoor
+from mainstem.doors.pulsar.messages import MessageMetadata
+from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import Throttled
 from mainstem.ports.clock import ManualClock
@@ -67,6 +74,39 @@ async def test_waiting_principals_are_served_in_turn() -> None:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert pool.total == 80
+
+
+async def test_others_come_between_the_steps_of_clients_that_sent_ahead() -> None:
+    turns = Turns()
+    served: list[str] = []
+    for _ in range(4):
+        turns.later(lambda: served.append("ahead"))
+    for _ in range(6):
+        await asyncio.sleep(0)
+        served.append("other")
+    assert "ahead, ahead" not in ", ".join(served)
+
+
+async def test_the_time_of_tasks_counts_for_the_step_that_started_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstem.doors.budget.STEPS_AHEAD_PAUSE_S", 3600.0)
+    clock = ManualClock()
+    monkeypatch.setattr("mainstem.doors.budget.time", clock)
+    turns = Turns()
+    served: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def serve(number: int) -> None:
+        served.append(number)
+        clock.advance(1000)
+
+    for number in range(3):
+        turns.later(lambda number=number: tasks.append(asyncio.ensure_future(serve(number))))  # type: ignore[misc]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert served == [0]
+    await asyncio.gather(*tasks)
 
 
 async def test_an_unused_connection_makes_room_for_a_new_one() -> None:
@@ -217,3 +257,70 @@ async def test_more_partitions_than_allowed_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Throttled):
         await broker.add_partitions("a", 7)
     await broker.close()
+
+
+async def test_a_request_that_is_cancelled_before_it_begins_is_not_served(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+    serve = App.serve
+
+    async def recorded(app: App, scope: Any, *rest: Any) -> None:
+        served.append(scope["path"])
+        await serve(app, scope, *rest)
+
+    monkeypatch.setattr(App, "serve", recorded)
+    door = HttpDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    for stream, path in ((1, "/v0/topics"), (3, "/v0/health")):
+        names = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
+        client.send_headers(stream, names, end_stream=True)
+    client.reset_stream(1)
+    writer.write(client.data_to_send())
+    answered = False
+    while not answered:
+        events = client.receive_data(await asyncio.wait_for(reader.read(65_536), 60))
+        answered = any(isinstance(event, h2.events.StreamEnded) for event in events)
+    assert served == ["/v0/health"]
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_large_compressed_pulsar_messages_are_decoded_on_their_thread_and_stay_in_order(
+    broker: Broker,
+) -> None:
+    door = PulsarDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(simple_frame("connect", client_version="test", protocol_version=21))
+    writer.write(
+        simple_frame("producer", producer_id=1, request_id=1, topic="persistent://public/default/large")
+    )
+    frames = FrameBuffer()
+    await _receive_until(reader, frames, "producer_success")
+    for number, size in enumerate((1, 2 << 20, 1)):
+        content = bytes(size)
+        metadata = MessageMetadata(
+            producer_name=b"test", sequence_id=number, publish_time=1, compression=3, uncompressed_size=size
+        ).SerializeToString()
+        send = simple_frame("send", producer_id=1, sequence_id=number, num_messages=1)[8:]
+        writer.write(payload_frame(send, metadata, zstandard.compress(content)))
+    receipts = [await _receive_until(reader, frames, "send_receipt") for _ in range(3)]
+    assert [receipt.sequence_id for receipt in receipts] == [0, 1, 2]
+    assert [receipt.message_id.entryId for receipt in receipts] == [0, 1, 2]
+    assert broker.decoding.seconds > 0
+    writer.close()
+    await door.stop(1.0)
+
+
+async def _receive_until(reader: asyncio.StreamReader, frames: FrameBuffer, name: str) -> Any:
+    """The next command of this name."""
+    while True:
+        while (found := frames.next()) is not None:
+            command = parse_frame(found).command
+            if command.HasField(name):
+                return getattr(command, name)
+        frames.feed(await asyncio.wait_for(reader.read(65_536), 60))
