@@ -20,13 +20,12 @@ from mainstem.records.header import (
     BatchHeader,
     walk,
 )
-from mainstem.records.index import Buffer, index_slices, section
+from mainstem.records.index import Buffer, copied, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _LONE_PREFIX = b"\x00\x00\x00\x01"  # no attributes, both deltas 0, no key
 _LONE_BYTES_MIN = HEADER_BYTES + RECORD_BYTES_MIN
-_COPIED_BYTES_MAX = 256 * limits.KIB  # in one step
 _META = "meta"  # the header that counts towards a record's size
 
 
@@ -172,20 +171,10 @@ def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterato
         yield StoredRecord(
             header.base_offset + delta,
             timestamp if fixed_time is None else fixed_time,
-            None if key_length < 0 else _copied(data, key_at, key_length),
-            None if value_length < 0 else _copied(data, value_at, value_length),
+            None if key_length < 0 else copied(data, key_at, key_length),
+            None if value_length < 0 else copied(data, value_at, value_length),
             _decode_headers(data, headers_at, end, headers) if headers else (),
         )
-
-
-def _copied(data: bytes, at: int, length: int) -> bytes:
-    """A slice. A large one in pieces, which `join` then copies without Python's lock: copying 64 MiB under the lock
-    stops the event loop for 40 ms."""
-    if length <= _COPIED_BYTES_MAX:
-        return data[at : at + length]
-    end = at + length
-    pieces = [data[here : min(here + _COPIED_BYTES_MAX, end)] for here in range(at, end, _COPIED_BYTES_MAX)]
-    return b"".join(pieces)
 
 
 def _sizes_and_times(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import contextlib
 import gzip
+import ssl
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,20 +20,26 @@ import pytest
 import zstandard
 
 from mainstem.address import Address
+from mainstem.broker.access.keys import parse_keys
+from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_sessions import WatchSessions
-from mainstem.doors.budget import FrameRate, Pool, Seats, Turns, holder_of
+from mainstem.doors.budget import Budget, FrameRate, Pool, Seats, Turns, holder_of
 from mainstem.doors.http.door import HttpDoor
 from mainstem.doors.http.transport.app import App
+from mainstem.doors.kafka.door import KafkaDoor
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.pulsar.door import PulsarDoor
 from mainstem.doors.pulsar.messages import MessageMetadata
 from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame
+from mainstem.doors.s3.door import S3Door
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import Throttled
 from mainstem.ports.clock import ManualClock
+from tests.support.certificates import make_self_signed
 
 
 class _Connection:
@@ -324,3 +332,74 @@ async def _receive_until(reader: asyncio.StreamReader, frames: FrameBuffer, name
             if command.HasField(name):
                 return getattr(command, name)
         frames.feed(await asyncio.wait_for(reader.read(65_536), 60))
+
+
+@pytest.mark.parametrize("name", ["http", "kafka", "pulsar", "s3"])
+async def test_a_handshake_counts_as_a_connection(broker: Broker, tmp_path: Path, name: str) -> None:
+    made = make_self_signed(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made / "cert.pem", made / "key.pem")
+    budget = Budget()
+    doors: dict[str, Callable[[], Any]] = {
+        "http": lambda: HttpDoor(broker, tls=tls, budget=budget),
+        "kafka": lambda: KafkaDoor(broker, security=KafkaSecurity(tls), budget=budget),
+        "pulsar": lambda: PulsarDoor(broker, tls=tls, budget=budget),
+        "s3": lambda: S3Door(broker, tls=tls, budget=budget),
+    }
+    door = doors[name]()
+    address = await door.start(Address("127.0.0.1", 0))
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    async with asyncio.timeout(60):
+        while not budget.seats.taken:  # noqa: ASYNC110  # no event tells of it
+            await asyncio.sleep(0.01)
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_before_connect_only_small_frames_are_taken(broker: Broker) -> None:
+    door = PulsarDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(struct.pack(">I", 1 << 20))
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(1), 60) == b""
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_anonymous_requests_are_refused_before_their_body(tmp_path: Path) -> None:
+    access = AccessOptions(keys=parse_keys(("secret:admin",)))
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", access=access))
+    door = S3Door(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(b"PUT /bucket/key HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1073741824\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 403")
+    writer.close()
+    await door.stop(1.0)
+    await broker.close()
+
+
+async def test_a_text_client_that_sends_far_ahead_is_cut_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.doors.budget.RECEIVED_BYTES_MAX", 1 << 20)
+    budget = Budget()
+    door = TextDoor(broker, budget=budget)
+    address = await door.start(Address("127.0.0.1", 0))
+    connections = [await asyncio.open_connection(address.host, address.port) for _ in range(40)]
+    half = struct.pack("<I", 60_000) + bytes(50_000)
+    for _, writer in connections:
+        writer.write(half)
+    async with asyncio.timeout(60):
+        while budget.floods_closed < 20:  # noqa: ASYNC110  # no event tells of it
+            await asyncio.sleep(0.01)
+    assert budget.received.total <= 1 << 20
+    put = b"REGISTER kept"
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(struct.pack("<I", len(put)) + put)
+    assert await asyncio.wait_for(reader.readexactly(6), 60) == b"\2\0\0\0OK"
+    for _, one in (*connections, (reader, writer)):
+        one.close()
+    await door.stop(1.0)
+    assert budget.received.total == 0
