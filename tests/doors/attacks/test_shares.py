@@ -368,7 +368,7 @@ async def test_before_connect_only_small_frames_are_taken(broker: Broker) -> Non
 
 
 async def test_anonymous_requests_are_refused_before_their_body(tmp_path: Path) -> None:
-    access = AccessOptions(keys=parse_keys(("secret:admin",)))
+    access = AccessOptions(keys=parse_keys("secret"))
     broker = await Broker.open(BrokerOptions(tmp_path / "data", access=access))
     door = S3Door(broker)
     address = await door.start(Address("127.0.0.1", 0))

@@ -179,8 +179,12 @@ class TextConnection(asyncio.Protocol):
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        ends = loop.time() + STEP_S
         try:
+            if (
+                len(self._waiting) > 1
+            ):  # it sent ahead: many such connections at once must not serve all in one turn
+                await self._connections.budget.turns.wait()
+            ends = loop.time() + STEP_S
             while self._waiting and await self._can_write():
                 run = next_run(self._waiting)
                 self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, PutRequest))
