@@ -27,7 +27,7 @@ _TESTED: dict[tuple[str, Kind], str] = {
     ("http", Kind.LOGINS): "test_scopes_are_checked_before_the_body",
     ("kafka", Kind.LOGINS): "test_before_login_large_requests_are_not_even_received",
     ("pulsar", Kind.LOGINS): "test_before_connect_only_small_frames_are_taken",
-    ("s3", Kind.LOGINS): "test_anonymous_requests_are_refused_before_their_body",
+    ("s3", Kind.LOGINS): "test_unknown_wrong_and_missing_credentials_are_refused",
 }
 
 _DOES_NOT_APPLY: dict[tuple[str, Kind], str] = {

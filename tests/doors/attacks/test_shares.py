@@ -20,8 +20,6 @@ import pytest
 import zstandard
 
 from mainstem.address import Address
-from mainstem.broker.access.keys import parse_keys
-from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
@@ -365,19 +363,6 @@ async def test_before_connect_only_small_frames_are_taken(broker: Broker) -> Non
         assert await asyncio.wait_for(reader.read(1), 60) == b""
     writer.close()
     await door.stop(1.0)
-
-
-async def test_anonymous_requests_are_refused_before_their_body(tmp_path: Path) -> None:
-    access = AccessOptions(keys=parse_keys("secret"))
-    broker = await Broker.open(BrokerOptions(tmp_path / "data", access=access))
-    door = S3Door(broker)
-    address = await door.start(Address("127.0.0.1", 0))
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(b"PUT /bucket/key HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1073741824\r\n\r\n")
-    assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 403")
-    writer.close()
-    await door.stop(1.0)
-    await broker.close()
 
 
 async def test_a_text_client_that_sends_far_ahead_is_cut_off(
