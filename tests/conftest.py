@@ -44,8 +44,8 @@ _SEEDS = {  # (a normal run, --chaos)
 }
 
 _BLOCKS = {  # (schedules in a normal run, with --chaos, in one test)
-    "etcd_schedules": (1_000, 12_000, 250),
-    "bucket_schedules": (300, 6_000, 100),
+    "etcd_schedules": (250, 12_000, 250),
+    "bucket_schedules": (100, 6_000, 100),
     "broker_schedules": (60, 3_000, 60),
 }
 

@@ -118,7 +118,9 @@ export interface Column {
   id: number;
   name: string;
   type: string;
-  path: string;
+  path?: string;
+  ids?: number[];
+  sources?: string[][];
 }
 
 export interface CompatibilityBody {
@@ -895,6 +897,8 @@ export interface RecordBody {
   tag?: string;
   node?: string;
   meta?: unknown;
+  delay_ms?: number;
+  ttl_ms?: number;
 }
 
 export interface RecordsEvent {
@@ -1324,6 +1328,7 @@ export interface TableStatus {
   errors: number;
   errors_table: string;
   problem: string;
+  subject: string;
   performance: Performance;
 }
 

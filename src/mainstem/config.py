@@ -318,6 +318,11 @@ class Config:
         _TEXT_VALUE,
         "Required audience (aud) of tokens of --oidc-issuer; any: accept every audience.",
     ] = ""
+    oidc_principal_claim: Annotated[
+        str,
+        _TEXT_VALUE,
+        "Claim of a token that names its user, such as preferred_username or client_id.",
+    ] = "sub"
     kafka_acl: Annotated[
         str,
         _one_of("auto", "on", "off"),

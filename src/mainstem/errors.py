@@ -7,7 +7,8 @@
     │   ├── InvalidConfig           an unknown setting, or a value it cannot take
     │   ├── InvalidBatch            bytes that are not a well-formed record batch
     │   │   ├── InvalidRecords      some records of a batch cannot be appended; names them
-    │   │   │   └── InvalidTimestamp  they are older or newer than their topic allows
+    │   │   │   ├── InvalidTimestamp  they are older or newer than their topic allows
+    │   │   │   └── InvalidRecordTime  a delay or time to live that their topic cannot give them
     │   │   └── CorruptBatch, UnsupportedFormat: a wrong checksum, or a format before RecordBatch v2
     │   ├── MalformedRequest        bytes that are not a valid request of the protocol
     │   ├── InvalidTransactionTimeout  a transaction timeout outside the allowed range
@@ -132,6 +133,10 @@ class InvalidRecords(InvalidBatch):
 
 class InvalidTimestamp(InvalidRecords):
     """Records are older or newer than their topic allows."""
+
+
+class InvalidRecordTime(InvalidRecords):
+    """Records have a delay or a time to live that their topic cannot give them."""
 
 
 class CorruptBatch(InvalidBatch):

@@ -22,7 +22,6 @@ from mainstem import events, heap, limits, tracing
 from mainstem.address import Address, listener_name
 from mainstem.broker.access.keys import settings_key
 from mainstem.broker.broker import Broker
-from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.options import broker_options
 from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
@@ -160,6 +159,8 @@ async def _serve_doors(config: Config, broker: Broker, stop: asyncio.Event, lake
     finally:
         if lake is not None:
             await lake.stop()  # first, so that it can release its leases
+        await broker.cluster.hand_over()  # before clients have to look for another broker
+        await broker.groups.stop()  # requests that wait for other members would delay the drain
         # Doors drain concurrently, within one timeout.
         doors = {door: name for name, door in reversed(started.items())}
         cut_off = await asyncio.gather(*(door.stop(limits.SHUTDOWN_DRAIN_S) for door in doors))
@@ -237,11 +238,6 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
                 in_flight_bytes=config.kafka_in_flight_bytes,
                 idle_s=config.kafka_idle_ms / 1000,
             ),
-            group_options=GroupOptions(
-                members_max=config.kafka_group_members,
-                initial_delay_ms=config.kafka_group_delay_ms,
-                offsets_retention_ms=config.kafka_offsets_retention_ms,
-            ),
             security=replace(kafka_security(config), insecure=config.insecure_kafka),
             auto_create=config.kafka_auto_create,
             two_phase_commit=config.kafka_two_phase_commit,
@@ -253,7 +249,6 @@ def _doors(config: Config, broker: Broker) -> list[tuple[str, Door, Address]]:
             http.context.published.append(kafka.metrics.published)
             http.context.sampled.append(kafka.metrics.published)
             http.context.published.append(broker.shares.published)
-            http.context.groups = lambda: kafka.groups
     if config.pulsar is not None:
         pulsar = _pulsar_door(config, broker, budget)
         doors.append(("pulsar", pulsar, config.pulsar))

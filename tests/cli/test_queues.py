@@ -108,6 +108,10 @@ def test_tables_are_switched_on_shown_and_switched_off(online: Shell, tmp_path: 
     (tmp_path / "schema.json").write_text("{")
     wrong = online("table", "enable", "t", "--schema", "schema.json")
     assert (wrong.code, "schema.json is not valid JSON" in wrong.err) == (2, True)
+    assert online("table", "enable", "t", "--registry", "--json").json["subject"] == "t-value"
+    assert online("table", "enable", "t", "--subject", "s").code == 2
+    online("topic", "create", "u")
+    assert online("table", "enable", "u", "--registry", "--subject", "s", "--json").json["subject"] == "s"
     assert online("table", "show", "no-such-topic").err.startswith("error: no topic named")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -148,8 +149,10 @@ def test_a_killed_broker_causes_a_pause_and_loses_no_acknowledged_record(brokers
     eventually(lambda: writer.acked_at[-1], lambda at: at > killed_at + 6)
     writer.stop()
     assert not writer.failed
-    # Less than a second, also on a busy machine; minutes if clients had to find out by themselves.
-    assert writer.longest_pause_s(killed_at) <= 12.0
+    # The aim is 2 s. A loaded machine with two cores takes longer, and clients alone would take minutes to find out.
+    pause_s = writer.longest_pause_s(killed_at)
+    sys.stdout.write(f"longest pause after kill -9: {pause_s:.2f} s\n")
+    assert pause_s <= 6.0
     found = read_all(brokers.bootstrap, "t", "after", len(writer.acked))
     assert writer.acked.items() <= found.items()
     # A retry of what the dead broker had written is recognised.
@@ -204,13 +207,21 @@ def test_a_broker_keeps_its_number_and_two_brokers_cannot_share_one(
     assert brokers.write("c", "x", 1).status in (200, 201, 404)
 
 
-def test_the_others_learn_at_once_that_a_broker_leaves(folder_brokers: BrokerProcesses) -> None:
+def test_a_broker_that_stops_hands_its_clients_over(folder_brokers: BrokerProcesses) -> None:
     brokers = folder_brokers
     brokers.start("a", "b")
     eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a", "b"})
+    make_topic(brokers, "t", 4)
+    writer = Writer(brokers.bootstrap, "t")
+    eventually(lambda: len(writer.acked), lambda count: count >= 50)
     expired = brokers["a"].events().count("broker expired")
+    stopped_at = time.monotonic()
     assert brokers.running.pop("b").terminate() == 0
     eventually(lambda: set(brokers.numbers("a")), lambda found: found == {"a"})
+    eventually(lambda: writer.acked_at[-1], lambda at: at > stopped_at + 2)
+    writer.stop()
+    assert not writer.failed
+    sys.stdout.write(f"longest pause after SIGTERM: {writer.longest_pause_s(stopped_at):.2f} s\n")
     assert brokers["a"].events().count("broker expired") == expired  # it left by itself
 
 

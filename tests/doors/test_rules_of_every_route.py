@@ -539,6 +539,17 @@ def registered(*operations: int, body: Any = None, more: str = "") -> Any:
     return made
 
 
+def put_table(route: Route[Any], chance: random.Random) -> Call:
+    """The columns may come from a subject, which the client must be able to read."""
+    name, other = chance.choice(BRIEF), chance.choice((None, *SUBJECTS))
+    schema = {"schema": {"subject": other}} if other else {}
+    return Call(
+        route.url(name),
+        lambda who: who.may(ALTER_CONFIGS, TABLE, name) and (not other or who.may(READ, SUBJECT, other)),
+        {"enabled": False, **schema},
+    )
+
+
 def with_reference(route: Route[Any], chance: random.Random) -> Call:
     name, other = chance.choice(SUBJECTS), chance.choice(SUBJECTS)
     body = {"schema": '"bogus"', "references": [{"name": "x", "subject": other, "version": 1}]}
@@ -662,7 +673,7 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.GET_WEBSOCKET: free(),  # its commands: see `at_other_doors`
     R.GET_HEALTH: free(),
     R.GET_METRICS: some(READ, TOPIC),
-    R.PUT_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF, body={"enabled": False}),
+    R.PUT_TABLE: put_table,
     R.POST_SQL: query_topic,
     R.GET_TABLE: on(TABLE, READ),
     R.DELETE_TABLE: on(TABLE, ALTER_CONFIGS, among=BRIEF),
@@ -873,7 +884,7 @@ async def restore(doors: House) -> None:
     for name in BRIEF:
         if broker.streams.get(name) is None:
             await broker.create_topic(name)
-    groups = doors.api.context.known_groups()
+    groups = doors.api.broker.groups
     for group, topics in READ_BY.items():
         if groups.topics_of(group) != {*topics}:
             await groups.commit(group, [OffsetToCommit(name, 0, 0) for name in topics])

@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from mainstem import Client
 from mainstem.cli.main import run
 from mainstem.client.schemas import SchemaRegistry
 from mainstem.errors import SchemaRefused, UndecodablePayload
@@ -342,17 +343,74 @@ def test_the_clients_serialiser_and_confluents_read_each_other(registry: Registr
             ours.latest("no-such-subject")
 
 
-def test_the_command_line_shows_and_writes_decoded_values(
-    registry: Registry, capfdbinary: pytest.CaptureFixture[bytes]
+TAGGED = 'syntax = "proto3"; message O { int32 id = 1; repeated string tags = 2; }'
+LANGUAGES = [
+    pytest.param("AVRO", ORDER, {"id": 7, "price": Decimal("12.50")}, id="avro"),
+    pytest.param(
+        "PROTOBUF",
+        TAGGED,
+        {"id": 7, "tags": ["a"]},
+        id="protobuf",
+    ),
+    pytest.param(
+        "JSON", '{"properties": {"id": {"type": "integer"}}}', {"id": 7, "more": [1.5, None]}, id="json"
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "schema", "value"), LANGUAGES)
+def test_the_python_client_writes_and_reads_values_by_their_schema(
+    registry: Registry, kind: str, schema: str, value: dict[str, Any]
 ) -> None:
-    server = ("--url", f"http://{registry.server.address('http')}")
-    registry.register("cli-value", TWO)
-    assert run(["produce", *server, "--create", "--schema", "cli-value", "cli", '{"a": 1, "b": 2}']) == 0
-    assert run(["consume", *server, "--decode", "cli"]) == 0
-    assert json.loads(capfdbinary.readouterr().out) == {"a": 1, "b": 2}
-    assert run(["produce", *server, "--schema", "cli-value", "cli", '{"a": "x"}']) != 0
-    assert b"R.a" in capfdbinary.readouterr().err
-    assert run(["consume", *server, "--decode", "cli", "--data-dir", "somewhere"]) != 0
+    url, topic = f"http://{registry.server.address('http')}", f"client-{kind}"
+    with SchemaRegistry(url) as schemas, Client(url) as client:
+        serializer = schemas.serializer(f"{topic}-value", schema, kind)
+        client.ensure_topic(topic)
+        client.produce(topic, value, serializer=serializer)
+        client.produce_many(topic, [value, None], serializer=serializer)
+        with client.producer(topic, serializer=serializer) as producer:
+            producer.send(value)
+        records = list(client.read(topic, deserializer=schemas.deserialize))
+        assert [record.value for record in records] == [value, value, None, value]  # type: ignore[union-attr]
+        assert records[0].bytes == serializer(value)  # type: ignore[union-attr]
+        client.produce(topic, b"no schema")
+        client.produce(topic, value, serializer=serializer)
+        with client.consumer(topic, group=topic, deserializer=schemas.deserialize) as consumer:
+            *sound, broken, last = consumer.poll(20)
+            assert [record.value for record in (*sound, last)] == [value, value, None, value, value]
+            assert broken.bytes == b"no schema"
+            with pytest.raises(UndecodablePayload, match="do not begin with a zero byte"):
+                _ = broken.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "value", "refused", "told"),
+    [
+        ("AVRO", TWO, {"a": 1, "b": 2}, {"a": "x"}, b"R.a"),
+        ("PROTOBUF", 'syntax = "proto3"; message R { int32 a = 1; }', {"a": 1}, {"a": "x"}, b"'R'"),
+        ("JSON", '{"properties": {"a": {"type": "integer"}}}', {"a": 1}, {"a": "x"}, b"field 'a'"),
+    ],
+)
+def test_the_command_line_shows_and_writes_decoded_values(
+    registry: Registry,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    kind: str,
+    schema: str,
+    value: dict[str, Any],
+    refused: dict[str, Any],
+    told: bytes,
+) -> None:
+    url, topic = f"http://{registry.server.address('http')}", f"cli-{kind}"
+    server = ("--url", url)
+    with SchemaRegistry(url) as schemas:
+        schemas.register(f"{topic}-value", schema, kind)
+    written = ("--schema", f"{topic}-value", topic)
+    assert run(["produce", *server, "--create", *written, json.dumps(value)]) == 0
+    assert run(["consume", *server, "--decode", topic]) == 0
+    assert json.loads(capfdbinary.readouterr().out) == value
+    assert run(["produce", *server, *written, json.dumps(refused)]) != 0
+    assert told in capfdbinary.readouterr().err
+    assert run(["consume", *server, "--decode", topic, "--data-dir", "somewhere"]) != 0
 
 
 def _batch(value: bytes) -> bytes:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mainstem.api.lake import Column
+from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidConfig, TableIncompatible
 from mainstem.tables.columns import declared, decode_columns, encode_columns
-from mainstem.tables.parts.typed_columns import typed, with_columns
+from mainstem.tables.parts.typed_columns import with_columns
+from mainstem.tables.payloads.json_values import json_columns
 
 UTC = datetime.UTC
 
@@ -26,7 +27,7 @@ def columns(*rows: tuple[str, str] | tuple[str, str, str]) -> list[Column]:
 
 
 def decoded(values: Sequence[bytes | None], wanted: list[Column]) -> tuple[list[str | None], list[list[Any]]]:
-    errors, *arrays = typed(pa.array(values, pa.binary()), wanted)
+    errors, *arrays = json_columns(pa.array(values, pa.binary()), wanted)
     return errors.to_pylist(), [array.to_pylist() for array in arrays]
 
 
@@ -212,7 +213,7 @@ def test_rows_get_their_columns_and_keep_their_own() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"_offset": [1, 2], "_value": pa.array([b'{"a":1}', b"x"], pa.binary())}
     )
-    wider = with_columns(rows, columns(("a", "long")))
+    wider = with_columns(rows, TableColumns(tuple(columns(("a", "long")))))
     assert wider.schema.names == ["_offset", "_value", "_error", "a"]
     assert [wider.schema.field(at).metadata[b"PARQUET:field_id"] for at in (2, 3)] == [b"999", b"10001"]
     assert wider.column("a").to_pylist() == [1, None]
@@ -268,8 +269,9 @@ def test_columns_are_added_and_keep_their_numbers() -> None:
         (10_002, "b", "string"),
         (10_003, "c", "long"),
     ]
-    assert decode_columns(encode_columns(again)) == again
-    assert decode_columns("") == []
+    declaration = TableColumns(tuple(again))
+    assert decode_columns(encode_columns(declaration)) == declaration
+    assert decode_columns("") == TableColumns()
 
 
 @pytest.mark.parametrize(
@@ -331,6 +333,11 @@ def test_names_that_records_and_iceberg_reserve_are_refused_with_the_list(name: 
         ("decimal( 10,2 )", "decimal(10, 2)"),
         ("list<string>", "list<string>"),
         ("struct<a:long,b:list<decimal(4,1)>>", "struct<a: long, b: list<decimal(4, 1)>>"),
+        ("map< long ,fixed( 16 )>", "map<long, fixed(16)>"),
+        (
+            "struct<`first-name`:uuid,`a``b`:time,`c`:json>",
+            "struct<`first-name`: uuid, `a``b`: time, c: json>",
+        ),
     ],
 )
 def test_a_type_has_one_spelling(text: str, canonical: str) -> None:
@@ -351,6 +358,10 @@ def test_a_type_has_one_spelling(text: str, canonical: str) -> None:
             "int>",
             "",
             "map<int>",
+            "map<double, int>",
+            "map<list<int>, int>",
+            "fixed(0)",
+            "fixed(65537)",
         ),
         *(
             "struct<a: int, A: int>",
@@ -373,6 +384,10 @@ def test_nested_fields_have_permanent_ids() -> None:
     assert [column.id for column in both] == [10_001, 10_005]
     with pytest.raises(TableIncompatible):
         declared([{"name": "a", "type": "struct<x: long>"}], first)
+    (wider,) = declared([{"name": "a", "type": "struct<x: long, y: list<int>, z: uuid>"}], first)
+    assert (wider.id, wider.ids) == (10_001, (10_002, 10_003, 10_004, 10_005))
+    (both_wider,) = declared([{"name": "a", "type": "struct<x: long, y: list<long>>"}], first)
+    assert both_wider.ids == first[0].ids
     (narrow,) = declared([{"name": "d", "type": "decimal(5, 2)"}], [])
     assert declared([{"name": "d", "type": "decimal(9, 2)"}], [narrow])[0].type == "decimal(9, 2)"
     with pytest.raises(TableIncompatible):

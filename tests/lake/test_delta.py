@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,36 @@ class Racing:
         found = self._broker.sources(topic, partition, start, end)
         self.raced += deliver(self._broker, self._broker.tables().tables).commits
         return found
+
+
+def test_types_that_delta_lacks_become_bytes_and_numbers(lake: Tabling, tmp_path: Path) -> None:
+    path = tmp_path / "kinds"
+    kinds = {
+        "id": "uuid",
+        "at": "time",
+        "two": "fixed(2)",
+        "ids": "map<string, list<uuid>>",
+        "clock": "timestamp_ntz",
+    }
+    lake.topic("kinds")
+    lake.enable(
+        "kinds", delta=str(path), schema=[{"name": name, "type": kind} for name, kind in kinds.items()]
+    )
+    id = "00000000-0000-0000-0000-000000000007"
+    lake.write(
+        "kinds",
+        {"id": id, "at": "00:00:01", "two": "YWI=", "ids": {"k": [id]}, "clock": "2026-01-02T03:04:05"},
+    )
+    assert publish_tables(lake.broker).problems == {}
+    (row,) = rows(path)
+    octets = bytes(15) + b"\7"
+    assert {name: row[name] for name in kinds} == {
+        "id": octets,
+        "at": 1_000_000,
+        "two": b"ab",
+        "ids": [("k", [octets])],
+        "clock": datetime.datetime(2026, 1, 2, 3, 4, 5),
+    }
 
 
 def test_of_two_deliveries_at_once_neither_doubles_a_record(lake: Tabling, tmp_path: Path) -> None:

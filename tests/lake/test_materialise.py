@@ -386,10 +386,11 @@ def test_a_compaction_keeps_the_last_of_each_key(tmp_path: Path, wal: WalFile) -
 
 
 def test_declared_columns_stand_beside_the_raw_ones(tmp_path: Path, wal: WalFile) -> None:
+    from mainstem.api.lake import TableColumns
     from mainstem.tables.columns import declared, encode_columns
 
     wal.add(_batch([b'{"id": 1}', b"not json", b'{"id": 3}']))
-    schema = encode_columns(declared([{"name": "id", "type": "long"}], []))
+    schema = encode_columns(TableColumns(tuple(declared([{"name": "id", "type": "long"}], []))))
     publication = _run(tmp_path, Sources(0, 3, (wal.extents(),)), schema=schema)
     (file,) = publication.parts[0].files
     table = pq.read_table(tmp_path / "objects" / file.key)

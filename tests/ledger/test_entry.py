@@ -273,4 +273,6 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "CountErased": 181,
         "AdvanceErasure": 182,
         "NoteBackup": 183,
+        "ExpireRecords": 371,
+        "TimeRecords": 370,
     }

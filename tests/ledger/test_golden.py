@@ -100,7 +100,7 @@ GOLDEN = {
     ),
     "DropTable": "9469a27331a27332c4020303",
     "RenameTable": "966aa27331a27332c4020303a27334a27335",
-    "DeclareTable": "956bc402010102a27333a27334",
+    "DeclareTable": "966bc402010102a27333a27334c3",
     "BeginSinkTask": "976ea27331a2733203a2733405c3",
     "CommitSinkBatch": "966fa27331a27332039293a27334050693a273350607c3",
     "AbortSinkBatch": "9470a27331a27332c3",
@@ -192,10 +192,12 @@ GOLDEN = {
     "AdvanceErasure": "96ccb6a27331a66661696c656403c4020404a27335",
     "CountErased": "94ccb5a27331c402020203",
     "NoteBackup": "92ccb7a27331",
+    "ExpireRecords": "92cd017301",
+    "TimeRecords": "93cd0172019294020304059403040506",
 }
 
 # Of the state that test_checkpoint.py builds: the head, and a hash of the body.
-GOLDEN_CHECKPOINT = "4d53544d4c45444702000000020000001aac5cf259ad716bbcb716429f54fd67be5791f6d7d74e1d"
+GOLDEN_CHECKPOINT = "4d53544d4c454447020000000200000098d25fa62277a01dfce66ad00837e922e0921ae049cd585e"
 
 
 def test_every_command_has_golden_bytes() -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.entry import SLICE_TRACKED
 from mainstem.ledger.queues import Ack, Bury, Claim, ExpireLeases, Extend, Nack, NoteCopies
+from mainstem.ledger.record_times import RecordsTimed, TimeRecords
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.topics import AlterTopic
 
@@ -134,6 +136,21 @@ class QueueMachine(RuleBasedStateMachine):
         # Appends are not queue commands: they expire nothing.
         self.writer.append_sizes(QUEUE, *sizes)
         self.model.jobs += [ModelJob(size) for size in sizes]
+
+    @rule(delays=st.lists(st.sampled_from([0, 50, 5_000]), min_size=1, max_size=12))
+    def append_with_delays(self, delays: list[int]) -> None:
+        now = self.now
+        if any(delays):
+            self.model.settle(now)
+        rows = tuple((at, at + 1, delay, 0) for at, delay in enumerate(delays))
+        row = slice_row(QUEUE, len(delays), size=len(delays), flags=SLICE_TRACKED)
+        sized = run(row, records=[(1, now)] * len(delays))
+        placed, timed = self.writer.apply(sized, TimeRecords(QUEUE, rows))
+        assert timed == RecordsTimed(len(self.model.jobs), False)
+        assert int(placed.base[0]) == len(self.model.jobs)
+        self.model.jobs += [
+            ModelJob(1, "delayed", until_ms=now + delay) if delay else ModelJob(1) for delay in delays
+        ]
 
     @rule(claimers=claimers)
     def claim(self, claimers: list[tuple[str, int, int]]) -> None:

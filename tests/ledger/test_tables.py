@@ -51,6 +51,7 @@ class Lake:
         self.serving: dict[int, list[Part]] = {3: [], 4: []}
         self.topic: Topic | None = TOPIC
         self.tables = Tables(self, self, Namespaces())
+        self.outdated: list[int] = []
         self.position = 10
         self.location = "m0"
         made = self.tables.create(CreateTable("default", "orders", ID, "m0", TOPIC.topic_id), moment())
@@ -61,6 +62,9 @@ class Lake:
 
     def parts(self, stream: int) -> Sequence[Part]:
         return self.serving[stream]
+
+    def outdate(self, stream: int) -> None:
+        self.outdated.append(stream)
 
     def serve(self, *names: PartName, stream: int = 3) -> None:
         self.serving[stream] = [Part(*name, (), 0) for name in names]
@@ -262,6 +266,16 @@ def test_a_topics_table_goes_with_its_topic_and_keeps_its_name() -> None:
     assert list(writer.ledger.tables) == []
     assert writer.ledger.tables.declaration(topic.topic_id).revision == 0
     assert writer.ledger.tables.digest == 0
+
+
+def test_a_declaration_rewrites_the_parts_unless_they_hold_nothing_new() -> None:
+    lake = Lake()
+    lake.tables.declare(DeclareTable(TOPIC.topic_id, 0, "a", keeps_parts=True), moment())
+    assert lake.outdated == []
+    lake.tables.declare(DeclareTable(TOPIC.topic_id, 1, "b"), moment())
+    assert lake.outdated == list(TOPIC.streams)
+    lake.tables.declare(DeclareTable(TOPIC.topic_id, 2, "b", "delta"), moment())
+    assert lake.outdated == list(TOPIC.streams)
 
 
 def test_a_ledger_without_tables_digests_as_it_did_before_there_were_any() -> None:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, Unavailable
+from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, TopicFull, Unavailable
+from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import LogOptions
 from mainstem.log.write.follower import Follower
 from mainstem.ports.objectstore.memory import MemoryObjectStore
@@ -114,3 +115,26 @@ async def test_a_replaced_broker_writes_nothing_more(cell: Brokers) -> None:
     cell.brokers.remove(one)
     with pytest.raises(BrokerFenced):
         await one.close()
+
+
+@pytest.mark.parametrize("appends", [1, 5, 80])
+async def test_a_follower_finds_each_slice_of_a_commit_of_any_size(cell: Brokers, appends: int) -> None:
+    """Between them are slices that the ledger refused: their bytes are in the log and nobody reads them."""
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("t", partitions=3)
+    await one.create_topic("full", config=TopicConfig(cap_records=1, discard="reject"))
+    await one.append_values("full", [b"first"])
+    writes, refused = [], []
+    for number in range(appends):
+        refused.append(one.append_values("full", [b"more %d" % number]))
+        writes.append(one.append_values("t", [b"%d" % number] * (1 + number % 3), partition=number % 3))
+    outcomes = await asyncio.gather(
+        *(write for pair in zip(refused, writes, strict=True) for write in pair), return_exceptions=True
+    )
+    assert all(isinstance(outcome, TopicFull) for outcome in outcomes[::2])
+    await two.log.barrier()
+    for partition in range(min(3, appends)):
+        found = await two.reads.records("t", 0, partition=partition, max_records=10_000)
+        expected = [b"%d" % number for number in range(partition, appends, 3) for _ in range(1 + number % 3)]
+        assert [record.value for record in found] == expected
+    assert await scan(two, "full") == ({0: b"first"}, [])

@@ -16,7 +16,8 @@ from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.log.log import LogOptions
 from mainstem.log.objects.maintenance import LogMaintenance
-from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX
+from mainstem.log.write import shared_writes
+from mainstem.log.write.shared_writes import UPLOADS_IN_FLIGHT_MAX
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
@@ -192,6 +193,47 @@ async def test_records_linger_and_commands_do_not(cell: Brokers) -> None:
     await one.log.propose(CommitOffsets("g", ((0, 0, ""),)))
     assert [(await first).base_offset, (await second).base_offset] == [0, 1]
     assert sum("/entries/" in key for key in cell.store.puts) == entries + 1  # all of it in one commit
+
+
+async def test_topics_that_save_cost_share_commits_and_do_not_delay_others(
+    cell: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_writes, "COST_LINGER_S", 3600.0)
+    one = await cell.join(1)
+    await one.create_topic("cheap", config=TopicConfig(wal_profile="cost"))
+    await one.create_topic("quick")
+    cheap = [asyncio.ensure_future(one.append_values("cheap", [b"%d" % number])) for number in range(3)]
+    await asyncio.sleep(0)
+    for number in range(2):
+        assert (await one.append_values("quick", [b"x"])).base_offset == number
+    assert not any(write.done() for write in cheap)
+    entries = sum("/entries/" in key for key in cell.store.puts)
+    await one.log.sync()
+    assert [(await write).base_offset for write in cheap] == [0, 1, 2]
+    assert sum("/entries/" in key for key in cell.store.puts) == entries + 1  # all of them in one commit
+
+
+async def test_records_of_topics_that_save_cost_are_written_by_themselves(
+    cell: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_writes, "COST_LINGER_S", 0.01)
+    one = await cell.join(1)
+    await one.create_topic("cheap", config=TopicConfig(wal_profile="cost"))
+    assert (await asyncio.wait_for(one.append_values("cheap", [b"a"]), 30)).base_offset == 0
+
+
+async def test_a_broker_that_closes_writes_what_waits_to_save_cost(
+    cell: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_writes, "COST_LINGER_S", 3600.0)
+    one, two = await cell.join(1), await cell.join(2)
+    await one.create_topic("cheap", config=TopicConfig(wal_profile="cost"))
+    write = asyncio.ensure_future(one.append_values("cheap", [b"a"]))
+    await asyncio.sleep(0)
+    await one.close()
+    assert (await write).base_offset == 0
+    await two.log.barrier()
+    assert await scan(two, "cheap") == ({0: b"a"}, [])
 
 
 async def test_records_wait_no_longer_than_the_linger(cell: Brokers) -> None:

@@ -80,7 +80,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets() -> Non
         ({"subscribe": "a", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "must not be greater"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "a duration such as"),
         ({"subscribe": "a", "isolation": "none"}, "read_committed or read_uncommitted"),
-        ({"subscribe": "a", "valueFormat": "avro"}, "from_avro"),
+        ({"subscribe": "a", "valueFormat": "xml"}, "raw, json, avro or protobuf"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "x"}, "option url"),
     ],

@@ -21,7 +21,7 @@ import psutil
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX
+from mainstem.log.write.shared_writes import UPLOADS_IN_FLIGHT_MAX
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.open import open_store
 from tests.support.cluster import BrokerProcesses, broker_processes, eventually

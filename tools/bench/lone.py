@@ -13,7 +13,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -23,17 +23,15 @@ import psutil
 import mainstem
 from mainstem.records.interpreted import build_lone
 from mainstem.testing.server import ServerProcess
-from tools.bench.http import request as http_request
-from tools.bench.machine import settle
+from tools.bench import lone_http
+from tools.bench.lone_requests import RUNS, Ask, Asked, ask_over, best
 from tools.bench.report import Figure, Report, measured
 
 VALUE = b"v" * 100
 COMMIT_BYTES = 480  # one record of 100 bytes, with both copies of its entry
 FLOOR_FILE_BYTES = 64 << 20
-RUNS = 3
 SYNCED_CALLS = 3_000
 UNSYNCED_CALLS = 60_000
-REQUESTS = 4_000
 REDIS_CPU_FACTOR, REDIS_RATE_FACTOR = 1.1, 0.9
 _LENGTH = struct.Struct("<I")
 
@@ -45,7 +43,7 @@ def run(scratch: Path, report: Report) -> None:
         process = psutil.Process(server.pid)
         _served(report, process, "Kafka: produce, fsync", _kafka(server), redis)
         _served(report, process, "text: PUT, fsync", _text(server), redis)
-        _http(report, process, server)
+        lone_http.run(report, process, server.address("http"), scratch)
 
 
 # The embedded log, and what it cannot go below
@@ -120,62 +118,13 @@ def _read_next(scratch: Path, report: Report) -> None:
 
 # Servers
 
-Ask = Callable[[], None]
 
-
-def _best(process: psutil.Process, ask: Ask, count: int = REQUESTS) -> tuple[float, float, float, float]:
-    """Requests a second, µs of the server's CPU each, p50 and p99 in ms: the best run."""
-    for _ in range(500):
-        ask()
-    settle(lambda: _cpu_s(process))
-    runs = []
-    for _ in range(RUNS):
-        taken = []
-        cpu, began = _cpu_s(process), time.perf_counter()
-        for _ in range(count):
-            sent = time.perf_counter()
-            ask()
-            taken.append(time.perf_counter() - sent)
-        wall_s, cpu_s = time.perf_counter() - began, _cpu_s(process) - cpu
-        taken.sort()
-        p50, p99 = (taken[int(count * part)] * 1e3 for part in (0.5, 0.99))
-        runs.append((count / wall_s, cpu_s / count * 1e6, p50, p99))
-    return (
-        max(one[0] for one in runs),
-        min(one[1] for one in runs),
-        min(one[2] for one in runs),
-        min(one[3] for one in runs),
-    )
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    """From the scheduler: the clock ticks of /proc/…/stat are too coarse for short runs."""
-    total = 0
-    for thread in Path(f"/proc/{process.pid}/task").iterdir():
-        total += int((thread / "schedstat").read_text().split()[0])
-    return total / 1e9
-
-
-def _served(
-    report: Report, process: psutil.Process, what: str, ask: Ask, redis: tuple[float, float] | None
-) -> None:
-    rate, cpu, p50, p99 = _best(process, ask)
-    rate_bar = None if redis is None else redis[0] * REDIS_RATE_FACTOR
-    cpu_bar = None if redis is None else redis[1] * REDIS_CPU_FACTOR
-    report.add(Figure(what, rate, "/s", rate_bar, note=f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"))
-    report.add(Figure("… server CPU each", cpu, "µs", cpu_bar, lower_is_better=True))
-
-
-def _exchange(connection: socket.socket, request: bytes, accepted: Callable[[bytes], bool]) -> Ask:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def ask() -> None:
-        connection.sendall(request)
-        answer = connection.recv(65_536)  # answers are small, and nothing else is on its way
-        if not accepted(answer):
-            raise SystemExit(f"the server answered {answer[:200]!r}")
-
-    return ask
+def _served(report: Report, process: psutil.Process, what: str, ask: Ask, redis: Asked | None) -> None:
+    asked = best(process, ask)
+    rate_bar = None if redis is None else redis.rate * REDIS_RATE_FACTOR
+    cpu_bar = None if redis is None else redis.cpu_us * REDIS_CPU_FACTOR
+    report.add(Figure(what, asked.rate, "/s", rate_bar, note=asked.note))
+    report.add(Figure("… server CPU each", asked.cpu_us, "µs", cpu_bar, lower_is_better=True))
 
 
 def _kafka(server: ServerProcess) -> Ask:
@@ -195,7 +144,7 @@ def _kafka(server: ServerProcess) -> Ask:
     request = struct.pack(">hhih", 0, 9, 7, 5) + b"bench\x00" + body
     request = struct.pack(">i", len(request)) + request
     error_at = 4 + 4 + 1 + 1 + 1 + len(name) + 1 + 4
-    return _exchange(
+    return ask_over(
         socket.create_connection((address.host, address.port)),
         request,
         lambda answer: answer[error_at : error_at + 2] == b"\x00\x00",
@@ -212,31 +161,8 @@ def _text(server: ServerProcess) -> Ask:
     def accepted(answer: bytes) -> bool:
         return answer == framed(b"OK")
 
-    _exchange(connection, framed(b"REGISTER text"), accepted)()
-    return _exchange(connection, framed(b"PUT text " + VALUE), accepted)
-
-
-def _http(report: Report, process: psutil.Process, server: ServerProcess) -> None:
-    address = server.address("http")
-    connection = socket.create_connection((address.host, address.port))
-
-    def accepted(answer: bytes) -> bool:
-        return answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201"))
-
-    record = {"data": {"n": 1, "s": "x" * 80}}
-    for durability in ("disk", "fsync"):
-        topic = f"/v0/topics/{durability}"
-        _exchange(connection, http_request("PUT", topic, {"durability": durability}), accepted)()
-        post = _exchange(connection, http_request("POST", topic, {"records": [record]}), accepted)
-        rate, cpu, p50, p99 = _best(process, post)
-        what = f"HTTP: POST of one record, {durability}"
-        report.add(Figure(what, cpu, "µs CPU", note=f"{rate:.0f}/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms"))
-    diff = _exchange(
-        connection, http_request("POST", "/v0/topics/disk/diff", {"from_seq": 100, "limit": 1}), accepted
-    )
-    rate, cpu, p50, p99 = _best(process, diff)
-    what = "HTTP: diff of one record"
-    report.add(Figure(what, cpu, "µs CPU", note=f"{rate:.0f}/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms"))
+    ask_over(connection, framed(b"REGISTER text"), accepted)()
+    return ask_over(connection, framed(b"PUT text " + VALUE), accepted)
 
 
 @contextmanager
@@ -259,8 +185,8 @@ def _redis_server(folder: Path, program: str) -> Iterator[tuple[psutil.Process, 
             server.kill()
 
 
-def _redis(scratch: Path, report: Report) -> tuple[float, float] | None:
-    """Its rate and µs of CPU each, if it is installed."""
+def _redis(scratch: Path, report: Report) -> Asked | None:
+    """What it costs, if it is installed."""
     program = shutil.which("redis-server")
     if program is None:
         return None
@@ -268,7 +194,6 @@ def _redis(scratch: Path, report: Report) -> tuple[float, float] | None:
         words = (b"XADD", b"bench", b"*", b"v", VALUE)
         request = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
         connection = socket.create_connection(("127.0.0.1", port))
-        rate, cpu, p50, p99 = _best(process, _exchange(connection, request, lambda a: a.startswith(b"$")))
-    note = f"{cpu:.0f} µs CPU, p50 {p50:.2f} ms, p99 {p99:.2f} ms"
-    report.add(Figure("beside it: Redis XADD, appendfsync always", rate, "/s", note=note))
-    return rate, cpu
+        asked = best(process, ask_over(connection, request, lambda a: a.startswith(b"$")))
+    report.add(Figure("beside it: Redis XADD, appendfsync always", asked.rate, "/s", note=asked.note))
+    return asked

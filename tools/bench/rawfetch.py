@@ -19,8 +19,37 @@ from mainstem.records.header import CRC_AT, CRC_COVERS_FROM, walk
 
 _ANSWER_BYTES_MAX = 64 * MIB
 _VERSION = 11
+_IN_FLIGHT = 4
+_CREATES = 20
 _SIZE = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+
+
+def produce(address: Address, topic: str, batch: bytes, times: int) -> None:
+    """Append the same batch many times to a new topic, several requests at a time."""
+    name = topic.encode()
+    with socket.create_connection((address.host, address.port)) as connection:
+        metadata = struct.pack(">hhih", 3, 4, 1, -1) + struct.pack(">ih", 1, len(name)) + name + b"\x01"
+        for _ in range(_CREATES):  # creates the topic
+            connection.sendall(_SIZE.pack(len(metadata)) + metadata)
+            connection.recv(65_536)
+        body = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">ih", 1, len(name)) + name
+        body += struct.pack(">iii", 1, 0, len(batch)) + batch
+        request = struct.pack(">hhih", 0, 7, 7, -1) + body
+        request = _SIZE.pack(len(request)) + request
+        for first in range(0, times, _IN_FLIGHT):
+            some = min(_IN_FLIGHT, times - first)
+            for _ in range(some):
+                connection.sendall(request)
+            for _ in range(some):
+                answer = _exactly(connection, _SIZE.unpack(_exactly(connection, 4))[0])
+                (error,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(name) + 4 + 4)
+                if error:
+                    raise OSError(f"Kafka error {error}")
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    return connection.recv(size, socket.MSG_WAITALL)
 
 
 class RawConsumer:

@@ -1,21 +1,119 @@
-"""Sequential reads of undecoded batches, 1 MiB at a time, from the WAL files, beyond the size of the tail cache."""
+"""Sequential reads: of undecoded batches in this process, and served to a Kafka client that only checks checksums.
+
+The floor in the same run is a process that sends the same bytes from a file in the page cache with `sendfile`, to the
+same client. CPU is that of the sending process.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import uvloop
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
+from mainstem.limits import MIB
+from mainstem.records.building import build_plain
+from mainstem.testing.server import ServerProcess
 from tools.bench.appends import batch
-from tools.bench.report import Figure, Report, measured
+from tools.bench.lone_requests import cpu_s
+from tools.bench.machine import settle, touch_pages
+from tools.bench.rawfetch import RawConsumer, produce
+from tools.bench.report import Figure, Report, Span, measured
 
 BATCHES = 12_000
+SERVED_BYTES = 96 * MIB  # less than the tail cache
+FETCH_BYTES = 4 * MIB
+BATCH_BYTES = 64 * 1024
+PASSES = 4
+RATE_BAR = 4e9
+FLOOR_SHARE = 0.7
+CPU_BARS_US = {100: 0.02, 1024: 0.5}  # a record
 
 
 def run(scratch: Path, report: Report) -> None:
-    uvloop.run(_read(scratch, report))
+    uvloop.run(_read(scratch / "log", report))
+    floor = _floor(scratch / "floor")
+    note = f"{floor.cpu_s / SERVED_BYTES * 1e9:.2f} ns CPU a byte"
+    report.add(Figure("raw: sendfile to the same client", SERVED_BYTES / floor.wall_s, "B/s", note=note))
+    bar = min(RATE_BAR, FLOOR_SHARE * SERVED_BYTES / floor.wall_s)
+    for where, flags in (("memory", ()), ("files", ("--tail-cache-bytes", "0"))):
+        with ServerProcess((scratch / where).resolve(), "--http", "off", "--text", "off", *flags) as server:
+            for size in (1024, 100):
+                _served(report, server, where, size, bar)
+            server.terminate()
+
+
+def _served(report: Report, server: ServerProcess, where: str, size: int, bar: float) -> None:
+    process = psutil.Process(server.pid)
+    address, topic = server.address("kafka"), f"bench{size}"
+    each = BATCH_BYTES // size
+    ready = bytes(build_plain([b"x" * size] * each, 1))
+    batches = SERVED_BYTES // len(ready)
+    touch_pages(server.ports_file.parent, 2 * SERVED_BYTES)
+    produce(address, topic, ready, batches)
+
+    def fetch() -> None:
+        with RawConsumer(address, topic, FETCH_BYTES) as consumer:
+            consumer.consume(batches * each)
+
+    best = _best(fetch, lambda: cpu_s(process))
+    served = batches * len(ready)
+    what = f"Kafka: consume {size} B from {where}"
+    report.add(Figure(what, served / best.wall_s, "B/s", bar if size == 1024 else None))
+    cpu_us = best.cpu_s / (batches * each) * 1e6
+    report.add(Figure("… server CPU a record", cpu_us, "µs", CPU_BARS_US[size], True))
+
+
+def _best(work: Callable[[], None], cpu: Callable[[], float]) -> Span:
+    """The least time and the least CPU of some passes."""
+    spans = []
+    settle(cpu)
+    for _ in range(PASSES):
+        before = cpu()
+        with measured() as span:
+            work()
+        spans.append(Span(span.wall_s, cpu() - before))
+    return Span(min(span.wall_s for span in spans), min(span.cpu_s for span in spans))
+
+
+def _floor(path: Path) -> Span:
+    path.write_bytes(os.urandom(MIB) * (SERVED_BYTES // MIB))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sender = multiprocessing.get_context("fork").Process(target=_send_file, args=(listening, path))
+        sender.start()
+        address = listening.getsockname()
+        buffer = memoryview(bytearray(FETCH_BYTES))
+
+        def receive() -> None:
+            with socket.create_connection(address) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FETCH_BYTES)
+                while connection.recv_into(buffer):
+                    continue
+
+        try:
+            assert sender.pid is not None
+            process = psutil.Process(sender.pid)
+            return _best(receive, lambda: cpu_s(process))
+        finally:
+            sender.kill()
+            sender.join()
+            path.unlink()
+
+
+def _send_file(listening: socket.socket, path: Path) -> None:
+    with path.open("rb") as file:
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                sent = 0
+                while sent < SERVED_BYTES:
+                    sent += os.sendfile(connection.fileno(), file.fileno(), sent, FETCH_BYTES)
 
 
 async def _read(scratch: Path, report: Report) -> None:

@@ -16,7 +16,7 @@ from mainstem.api.lake import PlanRequest
 from mainstem.client.broker import BrokerClient
 from mainstem.tables.columns import declared
 from mainstem.tables.parts.materialise import materialise
-from mainstem.tables.parts.typed_columns import typed
+from mainstem.tables.payloads.json_values import json_columns
 from mainstem.tables.publishing.publisher import Publisher
 from mainstem.testing.server import ServerProcess
 from tools.bench.report import Figure, Report, measured
@@ -61,7 +61,7 @@ def _columns(report: Report) -> None:
     value = b'{"id":%d,"name":"customer-%d","price":9.75,"at":"2024-05-06T07:08:09Z","rest":[1,{"x":null}]}'
     values = pa.array([value % (at, at) for at in range(VALUES)], pa.binary())
     with measured() as span:
-        errors = typed(values, columns)[0]
+        errors = json_columns(values, columns)[0]
     if errors.null_count != VALUES:
         raise RuntimeError("a value did not fit its columns")
     what = f"table: JSON values to {len(columns)} typed columns"

@@ -27,6 +27,7 @@ MODULES = (
     "pulsar_java",
     "pulsar_tools",
     "iceberg_kit",
+    "keycloak",
 )
 FOLDER = Path("build/outside")
 

@@ -117,7 +117,7 @@ class Task(msgspec.Struct, frozen=True):
     sources: Sources
     prefix: str  # keys of the new files start with it
     log_append_time: bool = False  # whether the topic's timestamps are the broker's
-    schema: str = ""  # JSON of the table's declared columns; none: raw columns only
+    schema: str = ""  # JSON of the table's columns (TableColumns); none: raw columns only
     compact_before_ms: int = 0  # of a compaction: records younger than this stay
     tombstones_before_ms: int = 0  # of a compaction: tombstones older than this go
 
@@ -265,21 +265,51 @@ class LakeStatus(msgspec.Struct, frozen=True):
 TableKind = Literal["records", "errors", "view"]  # a view belongs to no topic
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A typed column, and the path of its value in the JSON of a record's value."""
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A typed column. Its value is at a path in the JSON of a record's value, or in a field of the value's schema."""
 
     id: int
     name: str
-    type: str  # boolean, int, long, float, double, string, json, date, timestamp, decimal(P, S), list<…>, struct<…>
-    path: str  # $.key.key
+    type: str  # boolean, int, long, …, decimal(P, S), list<…>, map<string, …>, struct<…>: tables/type_text.py
+    path: str = ""  # $.key.key; empty: the schema of the registry that the value names tells
+    ids: tuple[int, ...] = ()  # of the fields inside the type, in the order in which its text names them
+    sources: tuple[
+        tuple[str, ...], ...
+    ] = ()  # names that schemas have for it and for each field inside, newest last
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(self.path[2:].split("."))
+        return tuple(self.path[2:].split(".")) if self.path else self.sources[0][-1:]
+
+
+class WriterSchema(msgspec.Struct, frozen=True, array_like=True):
+    """A schema of the registry, with everything that it refers to."""
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()  # (name, text), each after those that it needs
+
+
+class ColumnSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The subject of the registry whose schemas are the columns of a table."""
+
+    subject: str
+    message: str = ""  # full name of a Protobuf message; empty: the first one of the file
+    ids: tuple[int, ...] = ()  # of the schemas that the columns include
+
+
+class TableColumns(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The typed columns of a topic's table."""
+
+    columns: tuple[Column, ...] = ()
+    registry: ColumnSource | None = None
+    writers: tuple[WriterSchema, ...] = ()  # what decodes values; the ledger does not store them
 
 
 class TableBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`schema`: a list of columns, or a JSON Schema of an object; None leaves the columns as they are."""
+    """`schema`: a list of columns, a JSON Schema of an object, "registry" or {"subject", "message"}; None leaves the
+    columns as they are."""
 
     enabled: bool = True
     schema: Any = None
@@ -311,6 +341,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     errors: int = 0  # records whose values do not fit the declared columns
     errors_table: str = ""
     problem: str = ""  # why it has no table although one is enabled
+    subject: str = ""  # of the registry, if the columns come from there
     performance: Performance = UNTIMED
 
 
@@ -334,7 +365,7 @@ class TableWork(msgspec.Struct, frozen=True):
     location: str  # of its metadata
     store: str  # URL that the keys of files are under, as the locations in the metadata are written
     store_url: str  # the same, as the store is opened, without credentials
-    columns: str  # JSON of the declared columns
+    columns: str  # JSON of its columns (TableColumns)
     offsets: dict[int, int]  # partition → one past the last offset it shows
     changes: tuple[PendingChange, ...] = ()  # in the order to make them; maybe not all
     expire: bool = False  # snapshots may be old enough to expire

@@ -22,6 +22,8 @@ class RecordBody(msgspec.Struct, frozen=True, gc=False):
     tag: str | None = None
     node: str | None = None
     meta: Raw | UnsetType = UNSET
+    delay_ms: U64 = 0  # of a job: it is not handed out before
+    ttl_ms: U64 = 0  # the record is deleted after
 
 
 class WriteBody(msgspec.Struct, frozen=True):

@@ -420,6 +420,8 @@ POST_RAW = Route(
     query=(
         _PARTITION,
         Query("create", "boolean", "Create the topic if it does not exist; true unless given."),
+        Query("delay_ms", "integer", "Of jobs: they are not handed out before."),
+        Query("ttl_ms", "integer", "The records are deleted after."),
     ),
 )
 LIST_GROUPS = Route("GET", "/v0/groups", groups.GroupList, Scope.READ)

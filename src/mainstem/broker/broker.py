@@ -32,7 +32,7 @@ from mainstem.broker.erasures.service import ERASURE_STEP_EVERY_S, ErasureServic
 from mainstem.broker.erasures.table_files import TableErasure
 from mainstem.broker.exclusive_producers import ExclusiveProducers
 from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.service import GroupPeers, Groups
+from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
@@ -40,6 +40,7 @@ from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
 from mainstem.broker.routers.service import RouterService
 from mainstem.broker.schemas.service import SchemaService
+from mainstem.broker.schemas.subject_schemas import SubjectSchemas
 from mainstem.broker.schemas.topic_schemas import TopicSchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.sql import SqlService
@@ -60,9 +61,9 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import GroupNotFound, MainstemError, StoreUnreachable
+from mainstem.errors import MainstemError, StoreUnreachable
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets
+from mainstem.ledger.cursors import CommitOffsets
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
@@ -73,6 +74,7 @@ from mainstem.ports.files import Lock
 from mainstem.ports.objectstore.open import open_store
 from mainstem.tables.catalog import Catalog
 from mainstem.tables.lake import Lake
+from mainstem.tables.registry import RegistryColumns
 from mainstem.tables.s3_locations import S3Locations
 from mainstem.tables.topic_tables import TopicTables
 
@@ -106,6 +108,7 @@ class BrokerOptions:
     zone: str = ""  # of this broker, for clients that send theirs
     trusts_log: bool = False  # open it although digests disagree: to repair it
     access: AccessOptions = field(default_factory=AccessOptions)
+    groups: GroupOptions = field(default_factory=GroupOptions)
     audit: str = "auto"  # the audit log: on, off, or auto, which is on while clients must authenticate
     clock_step_ms: int = (
         limits.CLOCK_STEP_MS_MAX
@@ -143,6 +146,8 @@ class Broker:
         self._clock_task = PeriodicTask("clock", CLOCK_CHECK_S, self.check_clock)
         self._lock: Lock | None = None  # of the directory, if the log is elsewhere
         self.retention = Retention(log, clock)
+        self.groups = Groups(log, clock, options.groups, random, self.cluster)
+        self.cluster.on_change(self.groups.hand_over)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
@@ -179,7 +184,7 @@ class Broker:
             partitions_max=options.partitions_max,
         )
         self.activity = Activity(clock)
-        log.order_appends(self._priority_of)
+        log.order_appends(self._priority_of, self._saves_cost)
         self.states = PartitionSummaries(log, clock)
         self.writes = WriteService(log, clock, self.streams, self._topics, self.appends)
         self.sinks = SinkService(log, clock, self.appends, self.transactions)
@@ -195,10 +200,17 @@ class Broker:
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
         self.backups = Backups(log, options.data_dir, clock)
+        columns = RegistryColumns(log, SubjectSchemas(self.schemas))
         self.lake = Lake(
-            log, self.objects, options.objects_url, clock, random, all_topics=options.lake_topics == "all"
+            log,
+            self.objects,
+            options.objects_url,
+            columns,
+            clock,
+            random,
+            all_topics=options.lake_topics == "all",
         )
-        self.sql = SqlService(log, self.streams, self.lake, options.objects_url)
+        self.sql = SqlService(log, self.streams, self.lake, columns, options.objects_url)
         self.storage_maps = StorageMaps(log, self.lake.store_url)
         self._lake_rounds = PeriodicTask("lake", limits.LAKE_COLLECT_EVERY_S, self.lake.collect)
         self.buckets = BucketService(log, self.objects, clock, random)
@@ -217,7 +229,9 @@ class Broker:
             options.data_dir,
         )
         self._erasure_rounds = PeriodicTask("erasures", ERASURE_STEP_EVERY_S, self.erasures.round)
-        self.topic_tables = TopicTables(log, self._topics, self.catalog, self.lake.store_url, clock, random)
+        self.topic_tables = TopicTables(
+            log, self._topics, self.catalog, self.lake.store_url, columns, clock, random
+        )
 
     @classmethod
     async def open(
@@ -248,6 +262,10 @@ class Broker:
         topic = self.streams.of_stream(stream)
         return 0 if topic is None else self.activity.priority(topic.topic_id, topic.config)
 
+    def _saves_cost(self, stream: int) -> bool:
+        topic = self.streams.of_stream(stream)
+        return topic is not None and topic.config.wal_profile == "cost"
+
     def start_periodic_tasks(self) -> None:
         """Start the periodic tasks. Each runs on one broker of a cluster at a time."""
         self._log.maintains = partial(self.cluster.runs_here, "upkeep")
@@ -257,6 +275,7 @@ class Broker:
         if self.cluster.shared:
             self._clock_task.start()
         self.backlogs.refusing.start()
+        self.groups.start()
         self.routers.start()
         self.audit.start()
 
@@ -280,6 +299,7 @@ class Broker:
     def _periodic_tasks(self) -> tuple[PeriodicTask, ...]:
         return (
             self.retention.rounds,
+            self.retention.expiries,
             self.backlogs.skipping,
             self.transactions.rounds,
             self.sinks.rounds,
@@ -291,6 +311,7 @@ class Broker:
     async def close(self) -> None:
         """Drain, sync, checkpoint and release the directory."""
         await self.audit.close()
+        await self.groups.stop()
         await self.cluster.leave()
         await self.queues.close()
         await self.shares.close()
@@ -335,14 +356,6 @@ class Broker:
     async def catch_up(self) -> None:
         """As `barrier`, but only where clients take several brokers for one server: workers that share their ports."""
         await self._log.catch_up()
-
-    def open_groups(
-        self, peers: GroupPeers | None = None, options: GroupOptions | None = None, clock: Clock | None = None
-    ) -> Groups:
-        """Coordinate consumer groups; `peers` says which ones. Starts with `Groups.start`."""
-        groups = Groups(self._log, clock or self._clock, options, peers=peers)
-        self.cluster.on_change(groups.hand_over)
-        return groups
 
     @property
     def position(self) -> int:
@@ -525,12 +538,3 @@ class Broker:
         """The group's next offset to read, None if it never committed."""
         cursor = self._log.ledger.cursors.get(group, self.stream(name, partition))
         return None if cursor is None else cursor.offset
-
-    def groups(self) -> list[str]:
-        return sorted(self._log.ledger.cursors.groups())
-
-    async def delete_group(self, group: str) -> None:
-        """Delete a group's offsets. Raises GroupNotFound."""
-        if group not in self.groups():
-            raise GroupNotFound(group)
-        await self._log.propose(DeleteOffsets(group))

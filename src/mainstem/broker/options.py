@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstem.address import Address
 from mainstem.broker.access.options import access_options
 from mainstem.broker.broker import BrokerOptions
+from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.storage.opening import linger_ms
 from mainstem.broker.topics.configs import parse
 from mainstem.config import Config
@@ -43,6 +44,11 @@ def broker_options(config: Config) -> BrokerOptions:
         lake_topics=config.lake_topics,
         table_locations=tuple(filter(None, (url.strip() for url in config.table_locations.split(",")))),
         access=access_options(config),
+        groups=GroupOptions(
+            members_max=config.kafka_group_members,
+            initial_delay_ms=config.kafka_group_delay_ms,
+            offsets_retention_ms=config.kafka_offsets_retention_ms,
+        ),
         audit=config.audit,
         place=place,
         workers=config.workers > 1,

@@ -18,6 +18,7 @@ from mainstem.log.read.views import View
 from mainstem.metrics import Metric, one
 from mainstem.tables.catalog import DEFAULT_NAMESPACE, LEVELS
 from mainstem.tables.lake import Lake
+from mainstem.tables.registry import RegistryColumns
 from mainstem.tables.sql.messages import (
     Answer,
     ParseQuery,
@@ -41,8 +42,11 @@ MayRead = Callable[[Topic], Awaitable[None]]  # raises unless the client may rea
 
 
 class SqlService:
-    def __init__(self, log: Log, streams: StreamService, lake: Lake, store_url: str) -> None:
+    def __init__(
+        self, log: Log, streams: StreamService, lake: Lake, columns: RegistryColumns, store_url: str
+    ) -> None:
         self._log = log
+        self._columns = columns
         self._streams = streams
         self._lake = lake
         self._workers = SqlWorkers(store_url)
@@ -140,7 +144,7 @@ class SqlService:
     # Records
 
     async def _table(self, topic: Topic, names: list[SqlTableName]) -> SqlTable:
-        columns = self._log.ledger.tables.declaration(topic.topic_id).columns if topic.config.table else ""
+        columns = await self._columns.current(topic) if topic.config.table else ""
         budget = _LogBudget(topic.name)
         partitions = [
             await self._partition(number, stream, budget) for number, stream in enumerate(topic.streams)

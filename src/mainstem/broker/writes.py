@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
+
+import msgspec
 
 from mainstem import limits
 from mainstem.broker.append import AppendRequest, Appends, check_size, promise, record_rows, sized
 from mainstem.broker.streams import StreamService, stream_of
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.service import TopicService
-from mainstem.errors import InvalidBatch, NotFound, TooLarge, TopicExists, TopicNotFound
+from mainstem.errors import InvalidBatch, InvalidRecordTime, NotFound, TooLarge, TopicExists, TopicNotFound
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.idempotency import slice_fields
+from mainstem.ledger.record_times import TimeRecords
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
@@ -28,6 +32,13 @@ from mainstem.records.rewrite import with_append_time
 Header = tuple[str, bytes | None]
 
 
+class RecordTime(NamedTuple):
+    """Times of one record; 0 means none."""
+
+    delay_ms: int  # a job is not handed out before
+    ttl_ms: int  # the record is deleted after
+
+
 @dataclass(slots=True)
 class NewRecords:
     """Records to append. A record's size is that of its value and of its "meta" header."""
@@ -36,6 +47,7 @@ class NewRecords:
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Sequence[Header]] | None = None
     sizes: Sequence[int] = field(default_factory=list)
+    times: Sequence[RecordTime] | None = None
 
     def by_partition(self, partitions: int, sticky: int) -> dict[int, list[int]]:
         """The rows of each partition, chosen by key; records without a key go to `sticky`."""
@@ -52,6 +64,7 @@ class NewRecords:
             None if self.keys is None else [self.keys[row] for row in rows],
             None if self.headers is None else [self.headers[row] for row in rows],
             [self.sizes[row] for row in rows],
+            None if self.times is None else [self.times[row] for row in rows],
         )
 
 
@@ -101,24 +114,35 @@ class WriteService:
         idempotency_key: bytes | None = None,
         create: bool | None = None,
         config: Callable[[], TopicConfig],
+        time: RecordTime | None = None,
     ) -> WriteOutcome:
         """Append records, or one RecordBatch v2. Creates a missing topic with `config`, unless `create` or its
         auto_create forbids it.
 
         Without a `partition`, each record goes to the partition of its key, and all records without a key go to one
-        partition. The records of each partition are appended together or not at all.
+        partition. The records of each partition are appended together or not at all. `time`: of each record of a batch.
 
         Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
         topic = self._streams.get(name)
+        times = records.times if isinstance(records, NewRecords) else time and [time]
         if topic is None:
+            if times is not None:
+                _check_times(name, config(), times)
             topic, created = await self._create(name, config(), create)
+        if times is not None:
+            _check_times(name, topic.config, times)
         if partition is None and len(topic.streams) > 1 and topic.config.type != "queue":
-            return await self._append_by_key(topic, records, idempotency_key, created)
-        return await self._append(topic, records, partition or 0, idempotency_key, created)
+            return await self._append_by_key(topic, records, idempotency_key, created, time)
+        return await self._append(topic, records, partition or 0, idempotency_key, created, time)
 
     async def _append_by_key(
-        self, topic: Topic, records: NewRecords | bytearray, idempotency_key: bytes | None, created: bool
+        self,
+        topic: Topic,
+        records: NewRecords | bytearray,
+        idempotency_key: bytes | None,
+        created: bool,
+        time: RecordTime | None,
     ) -> WriteOutcome:
         count = len(topic.streams)
         if idempotency_key is not None:
@@ -136,7 +160,7 @@ class WriteService:
             rows, parts = await asyncio.to_thread(split_batch, records, count, sticky)
         outcomes = await asyncio.gather(
             *(
-                self._append(topic, part, partition, idempotency_key, created)
+                self._append(topic, part, partition, idempotency_key, created, time)
                 for partition, part in parts.items()
             )
         )
@@ -168,19 +192,20 @@ class WriteService:
         partition: int,
         idempotency_key: bytes | None,
         created: bool,
+        time: RecordTime | None,
     ) -> WriteOutcome:
         stream = stream_of(topic, partition)
         if isinstance(records, NewRecords):
             request = await self._of_values(topic, stream, records)
         else:
-            request = await self._of_batch(topic, stream, records)
+            request = await self._of_batch(topic, stream, records, time)
         facts = request.facts
         if idempotency_key is not None and topic.config.idempotency_window_ms:
             producer, sequence, epoch = slice_fields(idempotency_key)
             facts = facts._replace(
                 producer=producer, base_sequence=sequence, producer_epoch=epoch, keyed=True
             )
-            request = AppendRequest(stream, request.batches, facts, request.size, request.records)
+            request = msgspec.structs.replace(request, facts=facts)
         placed = promise()
         try:
             self._appends.append(topic, request, placed)
@@ -208,9 +233,12 @@ class WriteService:
             raise TooLarge(f"the batch has {len(batch)} bytes, over the limit of {limits.BATCH_BYTES_MAX}")
         facts = SliceFacts(len(records.values), 1, now, -1, -1, -1, False, False)
         rows = record_rows(records.sizes, now) if config.tracked else b""
-        return AppendRequest(stream, batch, facts, size, rows)
+        then = None if records.times is None else TimeRecords(stream, tuple(_time_rows(records.times)))
+        return AppendRequest(stream, batch, facts, size, rows, then)
 
-    async def _of_batch(self, topic: Topic, stream: int, batch: bytearray) -> AppendRequest:
+    async def _of_batch(
+        self, topic: Topic, stream: int, batch: bytearray, time: RecordTime | None
+    ) -> AppendRequest:
         config = topic.config
         facts = _check_batch(topic, batch)
         if config.timestamp_type == "LogAppendTime":
@@ -222,7 +250,8 @@ class WriteService:
             rows, size = await asyncio.to_thread(sized, batch)
         else:
             rows, size = sized(batch)
-        return AppendRequest(stream, batch, facts, size, rows if config.tracked else b"")
+        then = None if time is None else TimeRecords(stream, ((0, facts.count, *time),))
+        return AppendRequest(stream, batch, facts, size, rows if config.tracked else b"", then)
 
     async def _check_cap(self, topic: Topic, stream: int, count: int, size: int) -> None:
         """Raises TooLarge for what can never fit a topic that rejects; removes expired records to make room."""
@@ -236,6 +265,29 @@ class WriteService:
             )
         if config.ttl_ms:
             await expire(self._log, topic, stream, self._clock.now_ms())
+
+
+def _check_times(name: str, config: TopicConfig, times: Sequence[RecordTime]) -> None:
+    """Raises InvalidRecordTime."""
+    if config.durability == "ephemeral":
+        raise InvalidRecordTime(
+            f"topic {name!r} is ephemeral: its records take no delay_ms and no ttl_ms", (0,)
+        )
+    for row, time in enumerate(times):
+        if time.delay_ms and config.type != "queue":
+            raise InvalidRecordTime(f"topic {name!r} is not a queue: its records take no delay_ms", (row,))
+        if max(time) > limits.NACK_DELAY_MS_MAX:
+            raise InvalidRecordTime(f"delay_ms and ttl_ms are up to {limits.NACK_DELAY_MS_MAX}", (row,))
+
+
+def _time_rows(times: Sequence[RecordTime]) -> Iterator[tuple[int, int, int, int]]:
+    """Runs of records with the same times, as the ledger takes them."""
+    first = 0
+    for time, run in groupby(times):
+        last = first + len(list(run))
+        if time.delay_ms or time.ttl_ms:
+            yield first, last, time.delay_ms, time.ttl_ms
+        first = last
 
 
 def _check_batch(topic: Topic, batch: bytearray) -> SliceFacts:

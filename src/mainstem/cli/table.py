@@ -26,12 +26,31 @@ def table() -> None:
 @click.option(
     "--schema", "schema_file", type=click.File("rb"), help="JSON file with the schema of the values."
 )
+@click.option("--registry", is_flag=True, help="Take the columns from the schemas of the values.")
+@click.option("--subject", help="With --registry: the subject of the schemas, instead of TOPIC-value.")
+@click.option("--message", help="With --registry: the Protobuf message, instead of the first of the file.")
 @click.option("--delta", metavar="URL", help="Path or URL of a Delta table for a copy of the records.")
 @as_json_option
-def enable(server: Server, topic: str, schema_file: Any, delta: str | None, as_json: bool) -> None:
+def enable(
+    server: Server,
+    topic: str,
+    schema_file: Any,
+    registry: bool,
+    subject: str | None,
+    message: str | None,
+    delta: str | None,
+    as_json: bool,
+) -> None:
     """Publish TOPIC as a table, including its existing records."""
-    schema = None
-    if schema_file is not None:
+    schema: Any = None
+    source = {name: value for name, value in (("subject", subject), ("message", message)) if value}
+    if source and not registry:
+        raise click.UsageError("--subject and --message need --registry")
+    if registry and schema_file is not None:
+        raise click.UsageError("give --schema or --registry, not both")
+    if registry:
+        schema = source or "registry"
+    elif schema_file is not None:
         try:
             schema = json.load(schema_file)
         except ValueError as wrong:

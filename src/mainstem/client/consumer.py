@@ -27,7 +27,7 @@ from mainstem.api.groups import (
 )
 from mainstem.api.records import DiffBody
 from mainstem.client.loop import LoopThread
-from mainstem.client.responses import AnyPage, ConsumerRecord, Gap, gap_of
+from mainstem.client.responses import AnyPage, ConsumerRecord, Deserializer, Gap, gap_of
 from mainstem.client.transport import Transport, decoded
 from mainstem.errors import Closed, InvalidInput, MainstemError, MembershipLost, StaleMemberEpoch, Unavailable
 
@@ -57,6 +57,7 @@ class ConsumerOptions:
     instance_id: str | None
     client_id: str
     rebalance_timeout_s: float
+    deserializer: Deserializer | None = None
 
     def __post_init__(self) -> None:
         if self.start not in ("earliest", "latest"):
@@ -307,6 +308,7 @@ class AsyncConsumer:
     def _deliver(self, count: int) -> list[ConsumerRecord]:
         records = [self._buffer.popleft() for _ in range(min(count, len(self._buffer)))]
         for record in records:
+            record.deserializer = self._options.deserializer
             self._delivered[TopicPartition(record.topic, record.partition)] = record.offset + 1
         return records
 

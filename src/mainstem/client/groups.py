@@ -16,6 +16,7 @@ from mainstem.api.groups import (
     ResetTo,
 )
 from mainstem.client.consumer import AsyncConsumer, ConsumerOptions, OnRebalance
+from mainstem.client.responses import Deserializer
 from mainstem.client.transactions import AsyncTransaction
 from mainstem.client.transport import Calls
 from mainstem.errors import InvalidInput
@@ -89,6 +90,7 @@ class GroupCalls(Calls):
         instance_id: str | None = None,
         client_id: str = "mainstem-python",
         rebalance_timeout_s: float = 300.0,
+        deserializer: Deserializer | None = None,
     ) -> AsyncConsumer:
         """A member of a consumer group: the server divides the partitions of the topics among its members.
 
@@ -96,7 +98,8 @@ class GroupCalls(Calls):
         commits what it delivered before every `commit_interval_s`, before a rebalance and at the end; else call
         `commit`. `on_assigned` and `on_revoked` get lists of (topic, partition): coroutines, or functions, which run in
         a thread. A static member (`instance_id`) keeps its partitions over a restart. A member that does not poll for
-        `rebalance_timeout_s` while it must give up partitions loses its membership.
+        `rebalance_timeout_s` while it must give up partitions loses its membership. A `deserializer` makes
+        `record.value` of the stored bytes, when it is read.
 
         Example:
             with client.consumer("orders", group="billing") as consumer:
@@ -116,6 +119,7 @@ class GroupCalls(Calls):
             instance_id,
             client_id,
             rebalance_timeout_s,
+            deserializer,
         )
         return AsyncConsumer(self._transport, names, group, options)
 

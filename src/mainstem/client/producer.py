@@ -20,7 +20,9 @@ from mainstem.client.request_bodies import (
     HeadersInput,
     JsonBody,
     NewRecord,
+    Serializer,
     header_pairs,
+    serialized,
 )
 from mainstem.client.responses import RecordMetadata
 from mainstem.client.transport import Transport
@@ -40,6 +42,7 @@ class ProducerOptions:
     buffer_bytes: int
     delivery_timeout_s: float
     create: bool | None
+    serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_records <= limits.HTTP_WRITE_RECORDS_MAX:
@@ -175,6 +178,7 @@ class AsyncProducer:
         if tracing.enabled():
             pairs = (*pairs, *self.context())
         chosen = self._options.partition if partition is None else partition
+        value = serialized(value, self._options.serializer)
         return NewRecord(value, key, node, meta, pairs, timestamp_ms, chosen)
 
     def context(self) -> Headers:

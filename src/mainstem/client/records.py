@@ -24,9 +24,19 @@ from mainstem.client.request_bodies import (
     JsonBody,
     NewRecord,
     Node,
+    Serializer,
     header_pairs,
+    serialized,
 )
-from mainstem.client.responses import AnyPage, ConsumerRecord, Gap, OnGap, RecordPage, gap_of
+from mainstem.client.responses import (
+    AnyPage,
+    ConsumerRecord,
+    Deserializer,
+    Gap,
+    OnGap,
+    RecordPage,
+    gap_of,
+)
 from mainstem.client.transport import Calls, decoded
 from mainstem.client.watch import Beginning, Event, watch
 from mainstem.errors import InvalidBatch, InvalidInput, OffsetOutOfRange, RecordsLost, TooLarge
@@ -56,19 +66,34 @@ class RecordCalls(Calls):
         partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
+        serializer: Serializer | None = None,
     ) -> WriteResult:
         """Append one record, and return once it is as durable as the topic requires.
 
-        Bytes are stored unchanged, None as a null (with a key: a tombstone), anything else as JSON. Of a topic with
-        several partitions, the key chooses the partition as it does for Kafka's clients, unless `partition` is given.
+        Bytes are stored unchanged, None as a null (with a key: a tombstone), anything else as JSON, or as the
+        `serializer` writes it, such as `SchemaRegistry.serializer`. Of a topic with several partitions, the key
+        chooses the partition as it does for Kafka's clients, unless `partition` is given.
         A retry after a lost response uses the same idempotency key, so the record is never appended twice.
+        A queue hands the job out after `delay_ms`. The record is deleted after `ttl_ms`; 0 means never.
 
         Example:
             written = client.produce("orders", {"id": 1, "total": 9.5}, key="customer-7")
             print(written.first_seq)
             client.produce("orders", b"raw", headers={"source": "web"})
         """
-        record = NewRecord(value, key, node, meta, header_pairs(headers), timestamp_ms)
+        value = serialized(value, serializer)
+        record = NewRecord(
+            value,
+            key,
+            node,
+            meta,
+            header_pairs(headers),
+            timestamp_ms,
+            delay_ms=delay_ms,
+            ttl_ms=ttl_ms,
+        )
         return await self._write(topic, [record], partition, idempotency_key, create)
 
     async def produce_many(
@@ -82,6 +107,9 @@ class RecordCalls(Calls):
         partition: int | None = None,
         idempotency_key: str | None = None,
         create: bool | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
+        serializer: Serializer | None = None,
     ) -> WriteResult:
         """Append all values in order, or none; if their keys are of several partitions, all or none of each.
 
@@ -92,7 +120,14 @@ class RecordCalls(Calls):
             raise InvalidInput(f"{len(keys)} keys for {len(values)} values: give one key per value")
         pairs = header_pairs(headers)
         records = [
-            NewRecord(value, None if keys is None else keys[row], node, headers=pairs)
+            NewRecord(
+                serialized(value, serializer),
+                None if keys is None else keys[row],
+                node,
+                headers=pairs,
+                delay_ms=delay_ms,
+                ttl_ms=ttl_ms,
+            )
             for row, value in enumerate(values)
         ]
         return await self._write(topic, records, partition, idempotency_key, create)
@@ -174,6 +209,7 @@ class RecordCalls(Calls):
         buffer_bytes: int = 16 * limits.MIB,
         delivery_timeout_s: float = 60.0,
         create: bool | None = None,
+        serializer: Serializer | None = None,
     ) -> AsyncProducer:
         """A producer that collects records into batches and delivers them in order, each batch exactly once.
 
@@ -187,7 +223,14 @@ class RecordCalls(Calls):
                     producer.send(order, key=order["customer"])
         """
         options = ProducerOptions(
-            partition, linger_ms, batch_records, batch_bytes, buffer_bytes, delivery_timeout_s, create
+            partition,
+            linger_ms,
+            batch_records,
+            batch_bytes,
+            buffer_bytes,
+            delivery_timeout_s,
+            create,
+            serializer,
         )
         return AsyncProducer(self._transport, topic, options)
 
@@ -237,8 +280,27 @@ class RecordCalls(Calls):
         limit: int = limits.DIFF_RECORDS_MAX,
         partition: int | None = None,
         node: Node = None,
+        deserializer: Deserializer | None = None,
     ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
         """Like `read`, a page at a time."""
+        pages = self._pages(topic, from_seq, follow, on_gap, limit, partition, node)
+        async with aclosing(pages):
+            async for items in pages:
+                for item in items if deserializer is not None else ():
+                    if isinstance(item, ConsumerRecord):
+                        item.deserializer = deserializer
+                yield items
+
+    async def _pages(
+        self,
+        topic: str,
+        from_seq: Positions,
+        follow: bool,
+        on_gap: OnGap,
+        limit: int,
+        partition: int | None,
+        node: Node,
+    ) -> AsyncGenerator[list[ConsumerRecord | Gap]]:
         check_policy(on_gap)
         if partition is not None and isinstance(from_seq, Mapping):
             from_seq = from_seq.get(partition, 0)
@@ -329,20 +391,28 @@ class RecordCalls(Calls):
         on_gap: OnGap = "raise",
         partition: int | None = None,
         node: Node = None,
+        deserializer: Deserializer | None = None,
     ) -> AsyncGenerator[ConsumerRecord | Gap]:
         """The records after `from_seq` up to the end; with `follow`, also new records, without end.
 
         Of a topic with several partitions it reads all, merged by time, unless `partition` is given; `from_seq` is
         then 0 or a map of partitions to sequence numbers. `on_gap` decides what happens at records that retention, a
         crash or damage removed: "raise" raises RecordsLost, "yield" yields a Gap instead of them, "skip" skips them
-        silently.
+        silently. A `deserializer`, such as `SchemaRegistry.deserialize`, makes `record.value` of the stored bytes, when
+        it is read.
 
         Example:
             for record in client.read("orders", from_seq=0):
                 print(record.partition, record.seq, record.key, record.value, record.headers)
         """
         pages = self.pages(
-            topic, from_seq=from_seq, follow=follow, on_gap=on_gap, partition=partition, node=node
+            topic,
+            from_seq=from_seq,
+            follow=follow,
+            on_gap=on_gap,
+            partition=partition,
+            node=node,
+            deserializer=deserializer,
         )
         async with aclosing(pages):
             async for items in pages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,14 @@ _BYTES = (bytes, bytearray, memoryview)
 _encoder = msgspec.json.Encoder()
 
 
+Serializer = Callable[[Any], bytes]
+
+
+def serialized(value: Any, serializer: Serializer | None) -> Any:
+    """The value as the serializer writes it; None stays a null."""
+    return value if serializer is None or value is None else serializer(value)
+
+
 class NewRecord(msgspec.Struct):
     """A record to write. Bytes stay unchanged, any other value becomes JSON."""
 
@@ -33,6 +41,8 @@ class NewRecord(msgspec.Struct):
     headers: Headers = ()
     timestamp_ms: int | None = None
     partition: int | None = None  # None: that of its key
+    delay_ms: int = 0
+    ttl_ms: int = 0
 
     @property
     def needs_batch(self) -> bool:
@@ -66,6 +76,8 @@ class _JsonRecord(msgspec.Struct, omit_defaults=True):
     tag: str | None = None
     node: str | None = None
     meta: Any = None
+    delay_ms: int = 0
+    ttl_ms: int = 0
 
 
 class JsonBody:
@@ -80,7 +92,9 @@ class JsonBody:
         """Returns its size in bytes. Raises InvalidInput, TooLarge."""
         if not (record.key is None or isinstance(record.key, str)):
             raise InvalidInput(f"a key is text or bytes, not {type(record.key).__name__}")
-        part = json_bytes(_JsonRecord(record.value, record.key, record.node, record.meta))
+        part = json_bytes(
+            _JsonRecord(record.value, record.key, record.node, record.meta, record.delay_ms, record.ttl_ms)
+        )
         if len(part) > limits.HTTP_RECORD_BYTES_MAX:
             raise TooLarge(
                 f"a record has at most {limits.HTTP_RECORD_BYTES_MAX} bytes as JSON, not {len(part)}"
@@ -128,6 +142,7 @@ class BatchBody:
         self.count = 0
         self.bytes = 0
         self._records: list[tuple[bytes | None, bytes | None, Headers, int | None]] = []
+        self._times = (0, 0)  # delay and time to live, of every record
 
     def add(self, record: NewRecord) -> int:
         """Returns its size in bytes. Raises InvalidInput."""
@@ -142,6 +157,9 @@ class BatchBody:
             headers.append(("meta", json_bytes(record.meta)))
         size = 32 + len(value or b"") + len(key or b"")
         size += sum(16 + len(name) * 4 + len(content or b"") for name, content in headers)
+        if self.count and (record.delay_ms, record.ttl_ms) != self._times:
+            raise InvalidInput("records of one batch have the same delay_ms and ttl_ms")
+        self._times = (record.delay_ms, record.ttl_ms)
         self._records.append((value, key, headers, record.timestamp_ms))
         self.count += 1
         self.bytes += size
@@ -162,7 +180,12 @@ class BatchBody:
             "POST",
             POST_RAW.url(topic),
             self._batch(),
-            query={"partition": partition, "create": create},
+            query={
+                "partition": partition,
+                "create": create,
+                "delay_ms": self._times[0] or None,
+                "ttl_ms": self._times[1] or None,
+            },
             headers={"idempotency-key": key},
             content_type=BATCHES,
             timeout_s=timeout_s,

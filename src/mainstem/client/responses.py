@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ _NULL = Raw(b"null")
 _REPR_CHARS_MAX = 200
 
 OnGap = Literal["yield", "raise", "skip"]
+Deserializer = Callable[[bytes], Any]
 
 
 class ConsumerRecord(FetchedRecord):
@@ -25,6 +27,7 @@ class ConsumerRecord(FetchedRecord):
     meta_json: Raw = field(name="meta", default=_NULL)
     partition: int = field(name="$partition", default=0)
     topic: str = ""
+    deserializer: Any = field(name="$deserializer", default=None)  # the reader's own: the server sends none
 
     def __repr__(self) -> str:
         shown = repr(self.value)
@@ -64,7 +67,10 @@ class ConsumerRecord(FetchedRecord):
 
     @property
     def value(self) -> Any:
-        """The value decoded from JSON, or its bytes if it is not JSON."""
+        """The value as the reader's deserializer made it; else decoded from JSON, or its bytes if it is not JSON."""
+        if self.deserializer is not None:
+            stored = self.bytes
+            return None if stored is None else self.deserializer(stored)
         return _decoded_data(self.data, self.packed)
 
     @property

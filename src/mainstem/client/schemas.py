@@ -19,6 +19,7 @@ import httpx
 import msgspec
 
 from mainstem.api import routes
+from mainstem.api.lake import WriterSchema
 from mainstem.api.schemas import SchemaBody, SchemaError, SchemaReferenceBody, SchemaText, SchemaVersion
 from mainstem.client.transport import KEY_ENV, NAMESPACE_ENV, URL_DEFAULT, URL_ENV
 from mainstem.errors import SchemaRefused, UndecodablePayload, Unreachable
@@ -66,17 +67,28 @@ class SchemaRegistry:
 
     def latest(self, subject: str) -> tuple[int, ParsedSchema]:
         """The latest schema of a subject, and its id. Raises SchemaRefused."""
-        found: SchemaVersion = self._call(routes.GET_SCHEMA_VERSION, subject, "latest")
-        return found.id, self.schema(found.id)
+        id = self.version(subject)
+        return id, self.schema(id)
+
+    def version(self, subject: str, version: str = "latest") -> int:
+        """The id of a version of a subject. Raises SchemaRefused."""
+        found: SchemaVersion = self._call(routes.GET_SCHEMA_VERSION, subject, version)
+        return found.id
 
     def schema(self, id: int) -> ParsedSchema:
         """The schema of an id. Raises SchemaRefused."""
         known = self._by_id.get(id)
         if known is None:
-            found: SchemaText = self._call(routes.GET_SCHEMA, str(id))
-            references = self._resolved("", found.references)
-            known = self._by_id[id] = parse(found.schema_type or AVRO, found.schema, references)
+            found = self.writer(id)
+            references = [ReferencedSchema(*each) for each in found.references]
+            known = self._by_id[id] = parse(found.kind, found.text, references)
         return known
+
+    def writer(self, id: int) -> WriterSchema:
+        """The text of an id's schema, with everything that it refers to. Raises SchemaRefused."""
+        found: SchemaText = self._call(routes.GET_SCHEMA, str(id))
+        references = tuple((each.name, each.text) for each in self._resolved("", found.references))
+        return WriterSchema(id, found.schema_type or AVRO, found.schema, references)
 
     def serializer(self, subject: str, schema: str | None = None, kind: str = AVRO) -> Callable[[Any], bytes]:
         """What turns values into bytes: by this schema, which it registers, or by the latest of the subject.

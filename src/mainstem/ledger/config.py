@@ -8,9 +8,10 @@ import msgspec
 
 from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
 
-__all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig"]
+__all__ = ["BacklogPolicy", "Durability", "SchemaValidation", "TopicConfig", "WalProfile"]
 
 SchemaValidation = Literal["none", "id", "full"]
+WalProfile = Literal["latency", "cost"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +65,7 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     backlog_ms: int = 0  # age of the oldest record that a subscription has not acknowledged; 0 = no limit
     backlog_ms_policy: BacklogPolicy = "producer_request_hold"
     terminated: bool = False  # takes no more records, for good
+    wal_profile: WalProfile = "latency"  # where a shared log first stores small payloads
     properties: tuple[tuple[str, str], ...] = ()  # of the topic, as clients set them; sorted
     validates: bool = (
         False  # derived: appends decode every record, for one of these or because compaction needs keys

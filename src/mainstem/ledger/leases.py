@@ -1,13 +1,14 @@
 """Leases: which records of one stream are leased, to whom and until when.
 
-A record is *fresh* until it is leased for the first time: everything live from `fresh` on. Below it, every
-live record is in one of four states, and only those cost memory:
+A record is *fresh* until it is leased for the first time: everything live from `fresh` on, except records that were
+appended with a delay. Below it, every live record is in one of four states, and so is a delayed one above; only those
+cost memory:
 
 | state     | meaning                                                            |
 |-----------|--------------------------------------------------------------------|
 | leased    | held by a node until a deadline                                    |
 | waiting   | returned, expired or due: leased again, lowest offset first        |
-| delayed   | returned with a delay: waiting from its due time on                |
+| delayed   | returned or appended with a delay: waiting from its due time on    |
 | exhausted | leased as often as allowed: waits to be moved to another topic     |
 
 The caller decides what happens to a finished record (a queue deletes it): see `forget`.
@@ -16,6 +17,7 @@ The caller decides what happens to a finished record (a queue deletes it): see `
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
@@ -51,6 +53,7 @@ class Leases:
     """The lease state of one stream. Times are ledger times; every call gets the current one."""
 
     __slots__ = (
+        "_ahead",
         "_copies",
         "_deadlines",
         "_delayed",
@@ -78,7 +81,9 @@ class Leases:
         self._delayed: dict[int, int] = {}  # offset → due time
         self._exhausted: set[int] = set()
         self._copies: dict[int, tuple[int, int]] = {}  # exhausted offset → stream and offset of its copy
-        self._deliveries: dict[int, int] = {}  # only counts other than 1, the default below `fresh`
+        self._deliveries: dict[int, int] = {}  # where unknown: 1 below `fresh`, 0 from there on
+        # Offsets from `fresh` on that were appended with a delay, in order. Some may be finished meanwhile.
+        self._ahead: deque[int] = deque()
         # Heaps may hold stale entries; the maps above are authoritative.
         self._waiting_heap: list[int] = []
         self._due: list[tuple[int, int]] = []
@@ -239,13 +244,34 @@ class Leases:
 
     def _take_fresh(self, limit: int, live: Live) -> list[int]:
         taken: list[int] = []
+        fresh, ahead = self.fresh, self._ahead
         for first, last in live(self.fresh):
-            taken += range(first, min(last, first + limit - len(taken)))
+            while first < last and len(taken) < limit:
+                while ahead and ahead[0] < first:
+                    ahead.popleft()
+                until = min(last, first + limit - len(taken), ahead[0] if ahead else last)
+                taken += range(first, until)
+                fresh = until
+                if ahead and ahead[0] == until < last:  # delayed: it is not fresh
+                    fresh = ahead.popleft() + 1
+                first = fresh
             if len(taken) == limit:
                 break
-        if taken:
-            self._move_fresh(taken[-1] + 1, self.buried)
+        if fresh != self.fresh:
+            self._move_fresh(fresh, self.buried)
         return taken
+
+    def delay(self, offsets: list[int], due_ms: int) -> None:
+        """Records that were appended just now are available from `due_ms` on."""
+        self._ahead.extend(offsets)
+        self._deliveries.update(dict.fromkeys(offsets, 0))
+        self._set_aside(offsets, due_ms)
+
+    def _set_aside(self, offsets: list[int], due_ms: int) -> None:
+        for offset in offsets:
+            self._delayed[offset] = due_ms
+            heapq.heappush(self._due, (due_ms, offset))
+        self._pick_up(offsets, _DELAYED)
 
     def lease(self, token: int, node: str, broker: int, deadline_ms: int, offsets: list[int]) -> None:
         """Lease offsets that `take` returned."""
@@ -287,10 +313,7 @@ class Leases:
         if due_ms is None:
             self._wait(offsets)
             return
-        for offset in offsets:
-            self._delayed[offset] = due_ms
-            heapq.heappush(self._due, (due_ms, offset))
-        self._pick_up(offsets, _DELAYED)
+        self._set_aside(offsets, due_ms)
 
     def exhaust(self, offsets: list[int]) -> None:
         """Leased offsets have reached the delivery limit."""
@@ -349,7 +372,7 @@ class Leases:
 
     def forget(self, start: int, end: int) -> None:
         """Records [start, end) were removed, for whatever reason: nobody holds them any more."""
-        end = min(end, self.fresh)
+        end = min(end, max(self.fresh, self._ahead[-1] + 1 if self._ahead else 0))
         if start >= end or not (self._leased or self._waiting or self._delayed or self._exhausted):
             return
         if self._leased and (leased := _within(self._leased, start, end)):
@@ -460,6 +483,8 @@ class Leases:
             leases._due.append((due_ms, offset))
         heapq.heapify(leases._due)
         leases._pick_up(list(leases._delayed), _DELAYED)
+        known = leases._leased.keys() | leases._waiting | leases._delayed.keys() | leases._exhausted
+        leases._ahead.extend(sorted(offset for offset in known if offset >= leases.fresh))
         leases.note_copies({offset: (stream, place) for offset, stream, place in state.copies})
         return leases
 

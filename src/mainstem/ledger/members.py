@@ -46,6 +46,10 @@ class BrokerMember(msgspec.Struct, frozen=True, array_like=True):
         """Where clients of a door reach the broker."""
         return dict(self.addresses).get(door)
 
+    def listens(self, door: str) -> bool:
+        """Whether the broker has a listener of the door, for any namespace."""
+        return any(name.partition(":")[0] == door for name, _ in self.addresses)
+
 
 class Members(Section[list[BrokerMember]]):
     """A member stays until its broker leaves or its epoch ends. The digest changes when a broker joins or leaves."""

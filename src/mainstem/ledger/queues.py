@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mainstem import limits
-from mainstem.errors import InvalidInput, MainstemError, NotAQueue, Rejected, StreamNotFound, TopicFull
+from mainstem.errors import (
+    InvalidInput,
+    LimitReached,
+    MainstemError,
+    NotAQueue,
+    Rejected,
+    StreamNotFound,
+    TopicFull,
+)
 from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.brokers import BrokerEpochEnded
 from mainstem.ledger.config import TopicConfig
@@ -211,7 +219,7 @@ class Queues(Section[list[LeasesState]]):
             self.ready(command.stream),
             leases.leased,
             relaxed=not config.leases_durable,
-            reach=offsets[-1] + 1 if offsets else 0,
+            reach=max(offsets, default=-1) + 1,
         )
 
     @applies(Ack)
@@ -262,6 +270,20 @@ class Queues(Section[list[LeasesState]]):
             return config
         leases = self._opened(command.stream, now.time_ms)
         return LeasesExpired(self.ready(command.stream), leases.leased, relaxed=not config.leases_durable)
+
+    def delay_refusal(self, stream: int, jobs: int, limit: int) -> MainstemError | None:
+        """Why this many new jobs cannot be delayed, or None."""
+        config = self._config(stream)
+        if isinstance(config, MainstemError):
+            return config
+        leases = self._leases.get(stream)
+        if leases is not None and leases.set_aside + jobs > limit:
+            return LimitReached(f"a queue holds up to {limit} delayed jobs: write fewer")
+        return None
+
+    def delay(self, stream: int, offsets: list[int], now_ms: int, delay_ms: int) -> None:
+        """Hand out jobs that were appended just now after a delay."""
+        self._opened(stream, now_ms).delay(offsets, now_ms + delay_ms)
 
     @admits_append(NoteCopies)
     def admits(self, command: NoteCopies) -> bool:

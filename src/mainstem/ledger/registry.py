@@ -28,6 +28,7 @@ from mainstem.ledger.producers import Producers
 from mainstem.ledger.publish_sequences import PublishSequences
 from mainstem.ledger.queues import Queues
 from mainstem.ledger.rates import Rates
+from mainstem.ledger.record_times import RecordTimes
 from mainstem.ledger.repacked_objects import RepackedObjects
 from mainstem.ledger.reports import Reports
 from mainstem.ledger.routers import Routers
@@ -64,6 +65,7 @@ class Sections:
     brokers: Brokers
     members: Members
     queues: Queues
+    record_times: RecordTimes
     shares: Shares
     tasks: Tasks
     compactions: Compactions

@@ -120,6 +120,7 @@ class DeclareTable(Command, frozen=True, tag=107):
     expected: int  # revision of the declaration that this one replaces; 0 = there was none
     columns: str = ""  # JSON, with the permanent ids of the columns; empty: raw columns only
     delta: str = ""  # URL of a Delta table that also gets the records
+    keeps_parts: bool = False  # the parts need no rewrite: their records have no value in new columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +346,7 @@ class Tables(Section[TablesState]):
         declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.delta)
         self._declarations.put(command.topic_id, declared)
         columns_changed = declared.columns != present.columns
-        if columns_changed:
+        if columns_changed and not command.keeps_parts:
             for stream in topic.streams:
                 self._generations.outdate(stream)
         return TableDeclared(declared.revision, columns_changed)

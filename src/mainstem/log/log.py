@@ -410,9 +410,13 @@ class Log:
                 committer.shortage_over()
         _log.warning("writes accepted again")
 
-    def order_appends(self, priority_of: Callable[[int], int]) -> None:
-        """While the commit path is saturated, streams of high priority append first."""
+    def order_appends(
+        self, priority_of: Callable[[int], int], saves_cost: Callable[[int], bool] = lambda stream: False
+    ) -> None:
+        """While the commit path is saturated, streams of high priority append first. In a shared log, those that save
+        cost wait for each other and are stored by reference."""
         self._committer.priority_of = priority_of
+        self._committer.saves_cost = saves_cost
 
     @property
     def direct(self) -> Committer:

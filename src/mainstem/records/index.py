@@ -15,7 +15,7 @@ from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records import kernels
 from mainstem.records.compiled import compiled, octets
 from mainstem.records.compression import CODECS, decompress
-from mainstem.records.header import RECORD_BYTES_MIN, BatchHeader, walk
+from mainstem.records.header import HEADER_BYTES, RECORD_BYTES_MIN, BatchHeader, walk
 
 HEADERS_PER_DECODE_MAX = 8 * limits.MIB  # headers decoded by one call, which bounds its memory
 DECODE_CALL_BYTES = 4 * limits.MIB  # record bytes decoded by one kernel call; a larger batch goes alone
@@ -116,6 +116,8 @@ def index_slices(
 
 def _has_many_batches(data: memoryview) -> bool:
     """Whether, judging by the first batch, there are enough batches for a compiled kernel to list them."""
+    if len(data) < _MANY_BATCHES * HEADER_BYTES:
+        return False
     first = next(walk(data), None)
     return first is not None and first.length * _MANY_BATCHES < len(data)
 

@@ -26,7 +26,13 @@ class ReservedHeaders(NamedTuple):
     meta_length: Integers
 
 
+_NONE = np.full((4, 1), -1, np.int64)
+_NONE_OF_ONE = ReservedHeaders(_NONE, *_NONE)
+
+
 def find_reserved_headers(index: RecordIndex) -> ReservedHeaders:
+    if len(index) == 1 and not index.headers:
+        return _NONE_OF_ONE
     table = np.full((4, len(index)), -1, np.int64)
     if index.headers:
         index.run(kernels.find_header, index.fields, NODE.encode(), table[0], table[1])

@@ -36,7 +36,7 @@ _ORDER = (
     "aliases",
 )
 _REFUSED = (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError, IndexError)
-_UNREADABLE = (EOFError, OverflowError, MemoryError, struct.error, *_REFUSED)
+UNREADABLE = (EOFError, OverflowError, MemoryError, struct.error, *_REFUSED)
 
 
 class AvroSchema(ParsedSchema):
@@ -54,7 +54,7 @@ class AvroSchema(ParsedSchema):
         except RecursionError:
             raise
         except _REFUSED as wrong:
-            raise MalformedSchema(f"Invalid schema: {_told(wrong)}") from None
+            raise MalformedSchema(f"Invalid schema: {told(wrong)}") from None
 
     @property
     def text(self) -> str:
@@ -71,9 +71,9 @@ class AvroSchema(ParsedSchema):
         source = io.BytesIO(payload)
         try:
             value = fastavro.schemaless_reader(source, self.resolved, None)
-        except _UNREADABLE as wrong:
+        except UNREADABLE as wrong:
             raise UndecodablePayload(
-                f"the bytes do not fit {self.title}: {self._place(payload)}{_told(wrong)}"
+                f"the bytes do not fit {self.title}: {self._place(payload)}{told(wrong)}"
             ) from None
         if source.tell() != len(payload):
             raise UndecodablePayload(
@@ -87,9 +87,9 @@ class AvroSchema(ParsedSchema):
             validate(value, self.resolved, strict=False)
             fastavro.schemaless_writer(target, self.resolved, value)
         except ValidationError as wrong:
-            raise UndecodablePayload(f"the value does not fit {self.title}: {_told(wrong)}") from None
+            raise UndecodablePayload(f"the value does not fit {self.title}: {told(wrong)}") from None
         except (*_REFUSED, OverflowError, struct.error) as wrong:
-            raise UndecodablePayload(f"the value does not fit {self.title}: {_told(wrong)}") from None
+            raise UndecodablePayload(f"the value does not fit {self.title}: {told(wrong)}") from None
         return target.getvalue()
 
     def _place(self, payload: bytes) -> str:
@@ -101,7 +101,7 @@ class AvroSchema(ParsedSchema):
             first = fastavro.parse_schema(_unparsed({**schema, "fields": schema["fields"][:count]}))
             try:
                 fastavro.schemaless_reader(io.BytesIO(payload), first, None)
-            except _UNREADABLE:
+            except UNREADABLE:
                 return f"field {field['name']!r}: "
         return ""
 
@@ -117,7 +117,7 @@ def _unparsed(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if not key.startswith("__")}
 
 
-def _told(wrong: BaseException) -> str:
+def told(wrong: BaseException) -> str:
     if isinstance(wrong, EOFError):
         return "the bytes end too early"
     if isinstance(wrong, IndexError):

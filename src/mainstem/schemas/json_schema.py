@@ -85,7 +85,7 @@ class JsonSchema(ParsedSchema):
             raise MalformedSchema(f"Invalid schema: at {place}: {wrong.message}") from None
         resources = {reference.name: _loaded(reference.text) for reference in references}
         base = self._schema.get("$id", "") if isinstance(self._schema, dict) else ""
-        self._documents = JsonDocuments(
+        self.documents = JsonDocuments(
             self._schema,
             {
                 **resources,
@@ -99,10 +99,10 @@ class JsonSchema(ParsedSchema):
         )
         registry: Registry[Any] = Registry().with_resources(
             (name, Resource.from_contents(one, default_specification=DRAFT7))
-            for name, one in self._documents.others.items()
+            for name, one in self.documents.others.items()
         )
         self._validator = _linear(draft)(self._schema, registry=registry)
-        missing = self._documents.unresolved()
+        missing = self.documents.unresolved()
         if missing is not None:
             raise MalformedSchema(f"Invalid schema: nothing is known as {missing!r}, which $ref names")
 
@@ -115,7 +115,7 @@ class JsonSchema(ParsedSchema):
 
     def differences(self, writer: ParsedSchema) -> list[str]:
         assert isinstance(writer, JsonSchema)
-        return reading_problems(self._documents, writer._documents)
+        return reading_problems(self.documents, writer.documents)
 
     def decode(self, payload: bytes) -> Any:
         try:

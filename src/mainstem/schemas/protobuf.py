@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2 as pb
@@ -48,6 +48,7 @@ class ProtobufSchema(ParsedSchema):
         except (TypeError, KeyError, ValueError) as wrong:
             raise MalformedSchema(f"Invalid schema: {' '.join(str(wrong).split())[:500]}") from None
         self._known = known
+        self._messages: dict[tuple[int, ...], Any] = {}  # by path
 
     @cached_property
     def text(self) -> str:
@@ -82,6 +83,9 @@ class ProtobufSchema(ParsedSchema):
 
     def message(self, path: Iterable[int]) -> Any:
         """The descriptor of a message by its index, and the indexes of nested messages. Raises UndecodablePayload."""
+        path = tuple(path)
+        if path in self._messages:
+            return self._messages[path]
         try:
             first, *rest = path
             name = self.file.message_type[first].name
@@ -92,6 +96,17 @@ class ProtobufSchema(ParsedSchema):
                 found = found.nested_types_by_name[within.name]
         except (IndexError, ValueError, KeyError):
             raise UndecodablePayload("the message index names no message of the schema") from None
+        self._messages[path] = found
+        return found
+
+    def message_named(self, full_name: str) -> Any:
+        """The descriptor of a message of this file. Raises UndecodablePayload."""
+        try:
+            found = self._descriptor.pool.FindMessageTypeByName(full_name)
+        except KeyError:
+            found = None
+        if found is None or found.file.name != _NAME:
+            raise UndecodablePayload(f"the schema has no message {full_name[:64]!r}")
         return found
 
     def decode(self, payload: bytes) -> Any:
@@ -101,7 +116,7 @@ class ProtobufSchema(ParsedSchema):
     def decode_message(self, indexes: Sequence[int], body: bytes) -> Message:
         """The message that a payload holds. Raises UndecodablePayload."""
         descriptor = self.message(indexes)
-        message: Message = message_factory.GetMessageClass(descriptor)()
+        message: Message = _message_class(descriptor)()
         try:
             message.ParseFromString(body)
         except (DecodeError, RecursionError) as wrong:
@@ -124,6 +139,9 @@ class ProtobufSchema(ParsedSchema):
                 f"the value does not fit message {descriptor.full_name!r}: {wrong}"
             ) from None
         return b"\0" + body
+
+
+_message_class = lru_cache(1_024)(message_factory.GetMessageClass)
 
 
 def _sort_fields(message: pb.DescriptorProto) -> None:

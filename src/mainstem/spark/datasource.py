@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from mainstem.errors import InvalidInput
-from mainstem.spark.source.columns import check_schema, ddl
+from mainstem.spark.source.columns import check_schema, ddl, registry_schema
 from mainstem.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -27,15 +27,14 @@ class MainstemDataSource(DataSource):
     def name(cls) -> str:
         return "mainstem"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         # Spark does not say here whether the read is a batch or a stream, so only their common options are parsed.
-        given = {name: value for name, value in self.options.items() if name.lower() in _SCHEMA_OPTIONS}
-        options = SourceOptions.parse({"subscribe": "any", **given}, streaming=True)
-        if options.value_format != "raw":
-            raise InvalidInput(
-                f'option valueFormat={options.value_format} needs a schema, such as .schema("id long, …")'
-            )
-        return ddl(options)
+        lowered = {name.lower(): value for name, value in self.options.items()}
+        given = {name: value for name, value in lowered.items() if name in _SCHEMA_OPTIONS}
+        if not given.keys() & _TOPIC_OPTIONS:
+            given["subscribe"] = "any"
+        options = SourceOptions.parse(given, streaming=True)
+        return ddl(options) if options.value_format == "raw" else registry_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from mainstem.spark.source.reader import BatchReader
@@ -72,4 +71,8 @@ class MainstemDataSource(DataSource):
         return StreamWriter(options)
 
 
-_SCHEMA_OPTIONS = ("includeheaders", "valueformat")
+_TOPIC_OPTIONS = {"path", "subscribe", "subscribepattern", "assign"}
+_SCHEMA_OPTIONS = {
+    *("includeheaders", "valueformat", "valuesubject", "valueversion", "valuemessage", "url", "apikey"),
+    *_TOPIC_OPTIONS,
+}

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import msgspec
 
 from mainstem import limits
-from mainstem.api.lake import Column
+from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidConfig, TableIncompatible
-from mainstem.tables.column_types import (
-    PRIMITIVES,
-    TYPES_TEXT,
-    DecimalType,
-    Primitive,
-    parsed_type,
-    type_text,
-    width,
-)
+from mainstem.tables.column_types import PRIMITIVES, Field, Primitive
+from mainstem.tables.evolution import assigned, evolved
+from mainstem.tables.type_text import TYPES_TEXT, declared_type, parsed_type, type_text
 from mainstem.values import did_you_mean
 
 # Above the ids of the raw columns, and above those of partition fields, which some engines list beside columns.
 FIRST_COLUMN_ID = 10_001
 
-_WIDER = {("int", "long"), ("float", "double")}  # the type promotions that Iceberg allows
 _JSON_SCHEMA_TYPES: dict[object, Primitive] = {
     "integer": "long",
     "number": "double",
@@ -33,17 +28,42 @@ _JSON_SCHEMA_TYPES: dict[object, Primitive] = {
 }
 _JSON_SCHEMA_FORMATS: dict[object, Primitive] = {"date-time": "timestamp", "date": "date"}
 
+_columns = msgspec.json.Decoder(TableColumns)
 
-_columns = msgspec.json.Decoder(list[Column])
 
-
-def decode_columns(text: str) -> list[Column]:
+def decode_columns(text: str) -> TableColumns:
     """The columns of a declaration in the ledger."""
-    return _columns.decode(text) if text else []
+    return _columns.decode(text) if text else TableColumns()
 
 
-def encode_columns(columns: Sequence[Column]) -> str:
-    return msgspec.json.encode(list(columns)).decode()
+def encode_columns(columns: TableColumns) -> str:
+    return msgspec.json.encode(columns).decode()
+
+
+def field_of(column: Column) -> Field:
+    """The column with its type and the fields inside, each with its id."""
+    ids = iter((column.id, *column.ids))
+    sources = iter(column.sources)
+
+    def numbered(field: Field) -> Field:
+        field = replace(field, id=next(ids), sources=next(sources, ()))
+        return field.with_inside(tuple(map(numbered, field.inside)))
+
+    return numbered(Field(column.name, parsed_type(column.type)))
+
+
+def column_of(field: Field, path: str = "") -> Column:
+    """The inverse of `field_of`."""
+    inside = list(field.walk())
+    sources = (field.sources, *(each.sources for each in inside)) if not path else ()
+    return Column(
+        field.id, field.name, type_text(field.type), path, tuple(each.id for each in inside), sources
+    )
+
+
+def next_id(columns: Sequence[Column]) -> int:
+    """The first id that no column and no field has had: columns stay for ever."""
+    return max([FIRST_COLUMN_ID, *(max(column.id, *column.ids, 0) + 1 for column in columns)])
 
 
 def declared(schema: object, present: Sequence[Column]) -> list[Column]:
@@ -76,7 +96,7 @@ def _of_item(item: object) -> Column:
     try:
         if not isinstance(kind, str):
             raise ValueError("it is missing")
-        canonical = type_text(parsed_type(kind))
+        canonical = type_text(declared_type(kind))
     except ValueError as wrong:
         near = did_you_mean(kind, PRIMITIVES) if isinstance(kind, str) else ""
         raise InvalidConfig(
@@ -157,6 +177,7 @@ def _check_names(columns: Sequence[Column]) -> None:
 
 def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]:
     new = {column.name: column for column in wanted}
+    ids = count(next_id(present))
     merged = []
     for column in present:
         again = new.pop(column.name, None)
@@ -166,24 +187,15 @@ def _merged(wanted: Sequence[Column], present: Sequence[Column]) -> list[Column]
             raise TableIncompatible(
                 f"column {column.name!r} has the path {column.path}, which cannot change to {again.path}"
             )
-        if again.type != column.type and not _widens(column.type, again.type):
+        widened = evolved(field_of(column), Field(again.name, parsed_type(again.type)), ids)
+        if type_text(widened.type) != again.type:
             raise TableIncompatible(
                 f"column {column.name!r} is a {column.type} and cannot become a {again.type}"
             )
-        merged.append(msgspec.structs.replace(column, type=again.type))
-    next_id = max([FIRST_COLUMN_ID, *(column.id + width(parsed_type(column.type)) for column in present)])
+        merged.append(column_of(widened, column.path))
     taken = {column.name.lower() for column in present}
     for column in new.values():
         if column.name.lower() in taken:
             raise TableIncompatible(f"column {column.name!r} differs from an existing one only in case")
-        merged.append(msgspec.structs.replace(column, id=next_id))
-        next_id += width(parsed_type(column.type))
+        merged.append(column_of(assigned(Field(column.name, parsed_type(column.type)), ids), column.path))
     return merged
-
-
-def _widens(before: str, after: str) -> bool:
-    """Whether Iceberg allows to change a column's type so."""
-    old, new = parsed_type(before), parsed_type(after)
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        return old.scale == new.scale and old.precision <= new.precision
-    return (before, after) in _WIDER

@@ -30,6 +30,7 @@ from mainstem.records.undecodable import UNDECODABLE
 from mainstem.tables.garbage import LakeGarbage
 from mainstem.tables.planning import LakePlanner
 from mainstem.tables.record_locations import RecordLocator
+from mainstem.tables.registry import RegistryColumns
 
 _events = events.named("lake")
 
@@ -42,14 +43,22 @@ class TopicLag(NamedTuple):
 
 class Lake:
     def __init__(
-        self, log: Log, store: ObjectStore, store_url: str, clock: Clock, random: Random, *, all_topics: bool
+        self,
+        log: Log,
+        store: ObjectStore,
+        store_url: str,
+        columns: RegistryColumns,
+        clock: Clock,
+        random: Random,
+        *,
+        all_topics: bool,
     ) -> None:
         self._log = log
         self._clock = clock
         self.store = store
         self.store_url = public_url(store_url)
         self._record_locator = RecordLocator(log, self.store_url)
-        self._planning = LakePlanner(log, self._record_locator, clock, random, all_topics=all_topics)
+        self._planning = LakePlanner(log, self._record_locator, columns, clock, random, all_topics=all_topics)
         self._garbage = LakeGarbage(log, store, clock)
 
     async def plan(self, request: PlanRequest) -> Plan:

@@ -6,6 +6,7 @@ The tasks of one stream share a lease and its token, and are published in the or
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -15,17 +16,19 @@ from mainstem.errors import (
     InvalidInput,
     LimitReached,
     NotFound,
+    TableIncompatible,
     TaskHeld,
     Unavailable,
     described,
 )
 from mainstem.ledger.generations import Generations, task_of
 from mainstem.ledger.parts import prefix_of
-from mainstem.ledger.tasks import ReleaseTask, TakeTask
+from mainstem.ledger.tasks import ReleaseTask, TakeTask, TaskLeased
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock, Random
 from mainstem.tables.record_locations import RecordLocator
+from mainstem.tables.registry import RegistryColumns
 
 _events = events.named("lake")
 
@@ -46,9 +49,17 @@ class _LeasedWork:
 
 class LakePlanner:
     def __init__(
-        self, log: Log, record_locator: RecordLocator, clock: Clock, random: Random, *, all_topics: bool
+        self,
+        log: Log,
+        record_locator: RecordLocator,
+        columns: RegistryColumns,
+        clock: Clock,
+        random: Random,
+        *,
+        all_topics: bool,
     ) -> None:
         self._log = log
+        self._columns = columns
         self._record_locator = record_locator
         self._clock = clock
         self._random = random
@@ -125,6 +136,8 @@ class LakePlanner:
         work = await self._due(topic, stream, request, min(room, limits.LAKE_RANGES_PER_LEASE_MAX))
         if work is None:
             return []
+        with suppress(TableIncompatible):  # settling the tables reports it; the columns stay as they are
+            await self._columns.include(topic)
         token = int.from_bytes(self._random.token(8), "big") & _TOKEN_BITS or 1
         reach = work.sources[-1].end
         try:
@@ -140,12 +153,11 @@ class LakePlanner:
             await self._log.propose(ReleaseTask(task_of(stream), token))
             return []
         self._last_kind[stream] = work.kind
-        return [
-            self._task(current, stream, work, sources, token, leased.deadline_ms) for sources in work.sources
-        ]
+        columns = self._columns.resolved(current)
+        return [self._task(current, stream, work, sources, columns, leased) for sources in work.sources]
 
     def _task(
-        self, topic: Topic, stream: int, work: _LeasedWork, sources: Sources, token: int, deadline_ms: int
+        self, topic: Topic, stream: int, work: _LeasedWork, sources: Sources, columns: str, leased: TaskLeased
     ) -> Task:
         generation = 1 + max((part.generation for part in sources.parts), default=0)
         return Task(
@@ -154,13 +166,13 @@ class LakePlanner:
             topic.topic_id,
             topic.streams.index(stream),
             stream,
-            token,
-            deadline_ms,
+            leased.token,
+            leased.deadline_ms,
             generation,
             sources,
-            f"{prefix_of(topic, stream)}{sources.base}-{sources.end}-{token:016x}-",
+            f"{prefix_of(topic, stream)}{sources.base}-{sources.end}-{leased.token:016x}-",
             log_append_time=topic.config.timestamp_type == "LogAppendTime",
-            schema=self._log.ledger.tables.declaration(topic.topic_id).columns,
+            schema=columns,
             compact_before_ms=work.compact_before_ms,
             tombstones_before_ms=work.tombstones_before_ms,
         )

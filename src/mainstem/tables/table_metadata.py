@@ -16,15 +16,8 @@ import msgspec
 
 from mainstem.api.lake import Column, TableKind
 from mainstem.errors import InvalidInput, TableChanged, Unavailable
-from mainstem.tables.column_types import (
-    DecimalType,
-    ListType,
-    ParsedType,
-    PrimitiveType,
-    StructType,
-    ids_inside,
-    parsed_type,
-)
+from mainstem.tables.column_types import iceberg_type
+from mainstem.tables.columns import field_of
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -378,40 +371,9 @@ def schema_of(kind: TableKind, columns: Sequence[Column], schema_id: int = 0) ->
         NestedField(5, "_value", BinaryType(), required=False),
         NestedField(6, "_headers", ListType(7, header, element_required=True), required=False),
     ]
-    for column in columns:
-        fields.append(
-            NestedField(column.id, column.name, _typed(parsed_type(column.type), column.id), required=False)
-        )
+    for column in map(field_of, columns):
+        fields.append(NestedField(column.id, column.name, iceberg_type(column), required=False))
     return Schema(*fields, schema_id=schema_id)
-
-
-def _typed(kind: ParsedType, id: int) -> Any:
-    """The type of a column or field with this id."""
-    from pyiceberg import types
-
-    inside = [(_typed(each, at), at) for each, at in ids_inside(kind, id)]
-    match kind:
-        case DecimalType(precision, scale):
-            return types.DecimalType(precision, scale)
-        case ListType():
-            return types.ListType(inside[0][1], inside[0][0], element_required=False)
-        case StructType(fields):
-            named = zip(fields, inside, strict=True)
-            return types.StructType(
-                *(types.NestedField(at, name, made, required=False) for (name, _), (made, at) in named)
-            )
-        case PrimitiveType(name):
-            return {
-                "boolean": types.BooleanType,
-                "int": types.IntegerType,
-                "long": types.LongType,
-                "float": types.FloatType,
-                "double": types.DoubleType,
-                "string": types.StringType,
-                "json": types.StringType,
-                "date": types.DateType,
-                "timestamp": types.TimestamptzType,
-            }[name]()
 
 
 def check_harmless(asked: TableUpdates) -> None:

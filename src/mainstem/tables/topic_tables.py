@@ -8,7 +8,7 @@ publishing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ from mainstem import events, limits
 from mainstem.api.lake import (
     Column,
     PendingChange,
+    TableColumns,
     TableCommitRequest,
     TableKind,
     TablePartition,
@@ -43,6 +44,7 @@ from mainstem.ports.clock import Clock, Random
 from mainstem.tables import table_metadata
 from mainstem.tables.catalog import TOPIC_SUFFIX, Catalog, TableChange, sanitised
 from mainstem.tables.columns import declared, decode_columns, encode_columns
+from mainstem.tables.registry import RegistryColumns, column_source
 from mainstem.tables.table_metadata import TableUpdates
 
 _events = events.named("tables")
@@ -71,10 +73,12 @@ class TopicTables:
         topics: TopicConfigs,
         catalog: Catalog,
         store_url: str,
+        columns: RegistryColumns,
         clock: Clock,
         random: Random,
     ) -> None:
         self._log = log
+        self._columns = columns
         self._topics = topics
         self._catalog = catalog
         self._store_url = store_url
@@ -106,11 +110,19 @@ class TopicTables:
             self._problems.pop(topic.topic_id, None)
         return await self.status(topic)
 
+    def subject_of(self, name: str, schema: object) -> str | None:
+        """The subject of the registry that a declaration takes its columns from, as access rules name it.
+
+        Raises TopicNotFound, InvalidConfig."""
+        topic = self._topics.get(name)
+        source = column_source(topic, schema)
+        return None if source is None else self._columns.stored_subject(topic, source)
+
     async def _declare(self, topic: Topic, schema: object, delta: str | None) -> None:
         present = self._log.ledger.tables.declaration(topic.topic_id)
         columns = present.columns
         if schema is not None:
-            columns = encode_columns(declared(schema, decode_columns(present.columns)))
+            columns = encode_columns(_declared(topic, schema, decode_columns(present.columns)))
         if delta is not None and len(delta) > limits.TABLE_LOCATION_CHARS_MAX:
             raise InvalidConfig(
                 f"the URL of a Delta table may have up to {limits.TABLE_LOCATION_CHARS_MAX} characters"
@@ -122,6 +134,7 @@ class TopicTables:
         wanted = (columns, present.delta if delta is None else delta)
         if wanted != (present.columns, present.delta):
             await self._log.propose(DeclareTable(topic.topic_id, present.revision, *wanted))
+        await self._columns.include(topic)
 
     def _check_name(self, topic: Topic) -> None:
         """Raises TableExists if another table has the name."""
@@ -157,21 +170,23 @@ class TopicTables:
 
     async def _settle(self, topic: Topic) -> None:
         tables = self._log.ledger.tables
-        columns = decode_columns(tables.declaration(topic.topic_id).columns)
+        if topic.config.table:
+            await self._columns.include(topic)
+        declared = decode_columns(tables.declaration(topic.topic_id).columns)
         kinds: tuple[TableKind, ...] = ("records", "errors")
         for kind in kinds:
             table = tables.of_topic(topic.topic_id, kind)
-            wanted = topic.config.table and (kind == "records" or bool(columns))
+            wanted = topic.config.table and (kind == "records" or bool(declared.columns or declared.registry))
             if not wanted:
                 if table is not None:
                     await self._catalog.drop_any(table, purge=True)
             elif table is None:
                 check_can_be_table(topic)
-                await self._create(topic, kind, columns)
+                await self._create(topic, kind, declared.columns)
             elif kind == "records":
-                await self._widen(table, columns)
+                await self._widen(table, declared.columns)
 
-    async def _create(self, topic: Topic, kind: TableKind, columns: list[Column]) -> None:
+    async def _create(self, topic: Topic, kind: TableKind, columns: Sequence[Column]) -> None:
         namespace, name = table_namespace(topic.namespace), table_name(topic.plain_name, kind)
         table_id = self._random.token(16)
         folder = self._catalog.folder_of(namespace, name, table_id, TOPIC_SUFFIX)
@@ -180,9 +195,9 @@ class TopicTables:
         )
         await self._catalog.create_with(namespace, name, table_id, topic.topic_id, kind, metadata)
 
-    async def _widen(self, table: Table, columns: list[Column]) -> None:
+    async def _widen(self, table: Table, columns: Sequence[Column]) -> None:
         """Add the columns to a table that were declared since it was created."""
-        text = encode_columns(columns)
+        text = encode_columns(TableColumns(tuple(columns)))
         if self._widened.get(table.table_id) == text:
             return
         metadata = await self._catalog.metadata_at(table.location)
@@ -265,7 +280,7 @@ class TopicTables:
             table.location,
             self._catalog.store_url,
             self._store_url,
-            declaration.columns,
+            self._columns.resolved(topic) if declaration.delta else declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),
             table.table_id in self._expiring,
@@ -308,7 +323,9 @@ class TopicTables:
         tables = self._log.ledger.tables
         declaration = tables.declaration(topic.topic_id)
         table = tables.of_topic(topic.topic_id)
-        columns = decode_columns(declaration.columns)
+        declared = decode_columns(declaration.columns)
+        columns = list(declared.columns)
+        subject = declared.registry.subject if declared.registry else ""
         if table is None:
             return TableStatus(
                 topic.config.table,
@@ -316,6 +333,7 @@ class TopicTables:
                 columns=columns,
                 delta=declaration.delta,
                 problem=self._problem(topic) if topic.config.table else "",
+                subject=subject,
             )
         partitions = [self._partition(table, at, stream) for at, stream in enumerate(topic.streams)]
         metadata = await self._current(table)
@@ -339,6 +357,7 @@ class TopicTables:
             await self._errors(errors),
             f"{errors.namespace}.{errors.name}" if errors else "",
             self._problems.get(topic.topic_id, ""),
+            subject,
         )
 
     def _problem(self, topic: Topic) -> str:
@@ -373,6 +392,26 @@ class TopicTables:
                 if table.location == location:
                     raise
         raise TableChanged(f"table {table.name!r} changes faster than it can be read: try again")
+
+
+def _declared(topic: Topic, schema: object, present: TableColumns) -> TableColumns:
+    """The columns after a user's declaration. Raises InvalidConfig, TableIncompatible."""
+    source = column_source(topic, schema)
+    if source is None:
+        if present.registry is not None:
+            raise TableIncompatible(
+                f"the columns of topic {topic.name!r} come from subject {present.registry.subject!r} and cannot be "
+                "declared"
+            )
+        return TableColumns(tuple(declared(schema, present.columns)))
+    known = present.registry
+    if known is not None and (known.subject, known.message) == (source.subject, source.message):
+        return present
+    if known is not None or present.columns:
+        raise TableIncompatible(
+            f"topic {topic.name!r} has typed columns already, which cannot come from the registry now"
+        )
+    return TableColumns(registry=source)
 
 
 def table_name(topic: str, kind: TableKind | str = "records") -> str:

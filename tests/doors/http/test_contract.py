@@ -322,10 +322,10 @@ def _record() -> type[msgspec.Struct]:
 
 def test_the_client_writes_what_the_server_reads() -> None:
     body = JsonBody()
-    body.add(NewRecord({"a": 1}, "k", "n", {"m": 1}))
+    body.add(NewRecord({"a": 1}, "k", "n", {"m": 1}, delay_ms=5, ttl_ms=6))
     body.add(NewRecord(None))
     sent = msgspec.json.decode(b'{"records":[%b]}' % b",".join(body._parts), type=WriteBody)
-    assert sent.records[0] == RecordBody(sent.records[0].data, "k", "n", sent.records[0].meta)
+    assert sent.records[0] == RecordBody(sent.records[0].data, "k", "n", sent.records[0].meta, 5, 6)
     keys = {key for part in body._parts for key in json.loads(part)}
     assert keys == set(RecordBody.__struct_fields__)
 

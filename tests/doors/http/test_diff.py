@@ -141,6 +141,30 @@ async def test_records_of_own_nodes_are_skipped_and_the_cursor_moves(api: Api, c
     assert len((await api.diff("t", node=["a", "b", "c"]))["records"]) == count * 3
 
 
+@pytest.mark.parametrize(
+    "asked", [{"limit": 1}, {"max_batch_bytes": 9}, {"node": "a"}, {"node": "a", "limit": 1}]
+)
+async def test_records_written_one_by_one_give_the_pages_of_one_batch(
+    api: Api, asked: dict[str, Any]
+) -> None:
+    records = [
+        {"data": "x" * (n % 7), **({"node": "ab"[n % 2]} if n % 3 else {}), **({"meta": n} if n % 5 else {})}
+        for n in range(30)
+    ]
+    await api.put("many", ttl_ms=60_000)
+    await api.put("single", ttl_ms=60_000)
+    await api.records("many", *records)
+    for record in records:
+        await api.records("single", record)
+    at = 0
+    while at < len(records):
+        pages = [await api.diff(topic, at, **asked) for topic in ("many", "single")]
+        for page in pages:
+            del page["topic"], page["performance"]["server_total_ms"]
+        assert pages[0] == pages[1]
+        at = pages[0]["next_from_seq"]
+
+
 async def test_only_own_records_leave_an_empty_page_at_the_head(api: Api) -> None:
     await api.write("t", 1, 2, 3, node="me")
     body = await api.diff("t", node="me", wait_ms=1)

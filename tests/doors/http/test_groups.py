@@ -172,12 +172,11 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
 
 @pytest.mark.alone("has members at a broker that may not be the group's")
 async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
-    groups = api.context.known_groups()
+    groups = api.broker.groups
     beat = ConsumerHeartbeat(
         group="s", member_id="m", epoch=0, topics=frozenset({"t"}), client_id="c", client_host="/h"
     )
     groups.share_heartbeat(beat)
-    api.context.groups = lambda: groups
     members = (await api.ask("GET", "/v0/groups/s"))[1]["members"]
     reads = [{"topic": "t", "partitions": [0, 1]}]
     assert members == [
@@ -202,7 +201,6 @@ async def test_a_key_sees_share_groups_of_its_own_topics_only(open_api: Callable
 async def test_the_lag_of_a_share_group_is_measured(api: Api, topic: str) -> None:
     await api.broker.shares.move("s", [(api.broker.streams.of("t", 0), 1)])
     samples = {
-        metric.name: dict(metric.samples)
-        for metric in group_metrics(api.broker.log, api.context.known_groups())
+        metric.name: dict(metric.samples) for metric in group_metrics(api.broker.log, api.broker.groups)
     }
     assert samples["mainstem_group_lag_records"] == {(("group", "g"),): 2.0, (("group", "s"),): 2.0}

@@ -9,7 +9,6 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
-from mainstem.broker.groups.service import Groups
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.metrics import Histogram
 
@@ -64,9 +63,7 @@ async def test_lag_and_members_of_groups(api: Api) -> None:
     await api.broker.log.propose(
         CommitOffsets("mainstem:own", ((api.broker.topic("orders").streams[0], 1, ""),))
     )
-    groups = Groups(api.broker.log, api.clock)
-    api.context.groups = lambda: groups
-    await groups.consumer_heartbeat(
+    await api.broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group="live", member_id="m1", epoch=0, rebalance_ms=1000, topics=frozenset({"orders"})
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from mainstem.broker.access.rules import Operation
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.groups.consumer_protocol import read_assignment
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.groups.options import GroupOptions
@@ -74,10 +75,12 @@ async def ask(wire: Wire, api: int, version: int, **fields: Any) -> Any:
 
 
 @pytest.fixture
-async def kafka(broker: Broker) -> Any:
+async def kafka(tmp_path: Path) -> Any:
+    broker = await Broker.open(BrokerOptions(tmp_path / "data", groups=GroupOptions(initial_delay_ms=0)))
     await broker.create_topic("t", partitions=3)
-    async with opened(broker, group_options=GroupOptions(initial_delay_ms=0)) as stage:
+    async with opened(broker) as stage:
         yield stage
+    await broker.close()
 
 
 async def join(wire: Wire, version: int = 3, **fields: Any) -> Any:

@@ -50,6 +50,18 @@ async def test_a_small_payload_needs_no_store_until_its_object_is_sealed(
     assert await contents(log) == await contents(await ground.open("three")) == samples(60)
 
 
+async def test_a_small_payload_by_reference_is_in_the_store_and_not_in_etcd(
+    ground: Ground, client: EtcdClient
+) -> None:
+    log, other = await ground.open("one"), await ground.open("two")
+    prepared = await log.prepare(b"entry", [b"small"], by_reference=True)
+    placed = await log.append(b"entry", [b"small"], prepared)
+    assert await payload_keys(ground, client) == 0
+    assert len(await stored_keys(ground.store)) == 1
+    assert len(await commits(other)) == 1
+    assert other.read(placed.object, placed.start, 5) == b"small"
+
+
 async def test_a_reader_that_has_not_heard_of_the_seal_finds_the_payloads(ground: Ground) -> None:
     log, unaware = await ground.open("one", object_bytes=1 << 20), await ground.open("two")
     await append_samples(log, 30)

@@ -117,6 +117,7 @@ def _issuer_tokens(config: Config) -> TokenVerifier:
         [],
         issuer=config.oidc_issuer,
         audience=_unless_any(config.oidc_audience),
+        principal_claim=config.oidc_principal_claim,
         issuer_keys=IssuerKeys(config.oidc_issuer, time.monotonic),
     )
 

@@ -47,7 +47,7 @@ _ALGORITHMS_OF = {
 }
 _IMPLEMENTATIONS = get_default_algorithms()
 
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_Content = TypeVar("_Content")
 
 
 class Jwk(msgspec.Struct, frozen=True):
@@ -112,7 +112,6 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    sub: str
     exp: float
     nbf: float = 0
     iat: float = 0
@@ -123,7 +122,8 @@ class _Claims(msgspec.Struct, frozen=True):
 class TokenVerifier:
     """Checks tokens against one key set, and remembers the signatures that it has verified.
 
-    An empty `issuer` or `audience` accepts any. `unsecured` accepts unsigned tokens as well.
+    An empty `issuer` or `audience` accepts any. `unsecured` accepts unsigned tokens as well. `principal_claim` is the
+    claim that names the user.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class TokenVerifier:
         unsecured: bool = False,
         issuer: str = "",
         audience: str = "",
+        principal_claim: str = "sub",
         issuer_keys: IssuerKeys | None = None,
     ) -> None:
         self._keys = keys
@@ -140,6 +141,7 @@ class TokenVerifier:
         self._unsecured = unsecured
         self._issuer = issuer
         self._audience = audience
+        self._principal_claim = principal_claim
         # Not the loop's own threads: anybody who can connect can keep these busy.
         self._threads = ThreadPoolExecutor(limits.KAFKA_TOKEN_CHECK_THREADS, "mainstem-tokens")
         self._waiting = 0
@@ -153,19 +155,20 @@ class TokenVerifier:
             raise Unauthorized(_MALFORMED)
         head = _decoded(parts[0], _Head)
         claims = _decoded(parts[1], _Claims)
+        user = self._user(parts[1])
         signature = _bytes(parts[2])
         if head.crit is not msgspec.UNSET:
             raise Unauthorized("the token has critical header parameters, and the server knows none")
         if head.alg == "none":
             if not self._unsecured or signature:
                 raise Unauthorized("the token is not signed")
-            return claims.sub, self._check_claims(claims, now_ms)
+            return user, self._check_claims(claims, now_ms)
         digest = hashlib.sha256(token.encode()).digest()
         if digest not in self._verified:
             await self._check_signature(head, f"{parts[0]}.{parts[1]}".encode(), signature)
         expires_ms = self._check_claims(claims, now_ms)  # each time: a signature outlives its token
         self._remember(digest)
-        return claims.sub, expires_ms
+        return user, expires_ms
 
     async def _check_signature(self, head: _Head, signed: bytes, signature: bytes) -> None:
         keys = [key for key in self._keys if head.kid in (None, key.kid) and head.alg in key.algorithms]
@@ -191,10 +194,20 @@ class TokenVerifier:
         if len(self._verified) > limits.KAFKA_TOKENS_REMEMBERED:
             self._verified.popitem(last=False)
 
+    def _user(self, part: str) -> str:
+        named = _decoded(part, dict[str, msgspec.Raw]).get(self._principal_claim)
+        try:
+            user = msgspec.json.decode(named or b"", type=str)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            user = ""
+        if not user or len(user) > limits.NAME_CHARS_MAX:
+            raise Unauthorized(
+                f"the token names no user: its claim {self._principal_claim!r} is absent or invalid"
+            )
+        return user
+
     def _check_claims(self, claims: _Claims, now_ms: int) -> int:
         """Return when the token expires, in milliseconds since the epoch."""
-        if not claims.sub or len(claims.sub) > limits.NAME_CHARS_MAX:
-            raise Unauthorized("the token names no user")
         for name, seconds in (("exp", claims.exp), ("nbf", claims.nbf), ("iat", claims.iat)):
             if not 0 <= seconds <= limits.KAFKA_TOKEN_TIME_S_MAX:
                 raise Unauthorized(f"the token's {name} is out of range")
@@ -247,9 +260,9 @@ def _any_verifies(keys: Sequence[VerificationKey], algorithm: str, signed: bytes
     return any(key.verifies(algorithm, signed, signature) for key in keys)
 
 
-def _decoded(part: str, struct: type[_Struct]) -> _Struct:
+def _decoded(part: str, kind: type[_Content]) -> _Content:
     try:
-        return msgspec.json.decode(_bytes(part), type=struct)
+        return msgspec.json.decode(_bytes(part), type=kind)
     except (
         msgspec.DecodeError,
         UnicodeDecodeError,

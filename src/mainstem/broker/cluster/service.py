@@ -21,7 +21,7 @@ from mainstem import events, limits
 from mainstem.broker.cluster.peer_watch import PeerWatch
 from mainstem.errors import BrokerFenced, MainstemError, Stale
 from mainstem.ledger.brokers import ExpireBroker, Heartbeat
-from mainstem.ledger.members import BrokerMember, JoinBroker
+from mainstem.ledger.members import BrokerMember, JoinBroker, LeaveBroker
 from mainstem.log.log import Log
 from mainstem.log.write.sharing import Sharing
 from mainstem.ports.clock import Clock
@@ -32,6 +32,8 @@ MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to
 MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
 MEMBER_GONE_S = 2.0  # … or this long after its process was found to be gone
 MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
+HAND_OVER_S = 2.0  # how long a broker that stops tries to tell the others …
+HANDED_OVER_S = 0.3  # … and gives them to apply it
 
 _log = events.named("cluster")
 
@@ -125,8 +127,12 @@ class Cluster:
         return self._choice(f"work {work}")
 
     def coordinator(self, kind: str, name: str) -> int:
-        """The coordinator of a group or a transaction."""
-        return self._choice(f"{kind} {name}")
+        """The coordinator of a group, a transaction or a Pulsar topic: a broker that its clients can reach, if there is
+        one."""
+        return self._choice(f"{kind} {name}", "pulsar" if kind == "pulsar" else "kafka")
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        return self.coordinator(kind, name) == self.broker
 
     def other_coordinator(self, group: str, door: str) -> str | None:
         """Where the other broker that coordinates the group listens; None: this broker does, or no address is known."""
@@ -145,7 +151,8 @@ class Cluster:
         live = [member for member in self.members() if member.broker not in self._suspects]
         return preferred(f"stream {stream}", live, zone) or self.broker
 
-    def _choice(self, thing: str) -> int:
+    def _choice(self, thing: str, door: str | None = None) -> int:
+        """The broker for something, among those that have a listener of the door, or among all if none has."""
         if not self.shared:
             return self.broker
         if self._chosen_at != self.state or len(self._chosen) > _CHOICES_KEPT:
@@ -153,7 +160,9 @@ class Cluster:
             self._chosen_at = self.state
         found = self._chosen.get(thing)
         if found is None:
-            brokers = [member.broker for member in self.members()]
+            members = self.members()
+            open_to = [member for member in members if door is None or member.listens(door)]
+            brokers = [member.broker for member in open_to or members]
             found = self._chosen[thing] = chosen(thing, brokers) or self.broker
         return found
 
@@ -174,6 +183,20 @@ class Cluster:
             await self._join()
             beating = self._beat(self._sharing)
             self._beating = asyncio.get_running_loop().create_task(beating, name="mainstem-heartbeat")
+
+    async def hand_over(self) -> None:
+        """Send clients and work to the other members. This broker still serves who asks it, until its doors close."""
+        if self._beating is None or len(self._log.ledger.members) <= 1:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                await self._log.propose(LeaveBroker(self.broker, self._log.epoch))
+        except (MainstemError, TimeoutError) as error:
+            # It stops nevertheless: the others see that its doors are closed.
+            _log.warning("not handed over", error=str(error) or "the log takes no commits")
+        else:
+            # A client that is cut off asks another broker where to go: that one must know by then.
+            await asyncio.sleep(HANDED_OVER_S)
 
     async def leave(self) -> None:
         """Stop the heartbeats. Closing the log removes this broker from the members."""
@@ -230,8 +253,8 @@ class Cluster:
             self._peers.watch({number: address for number, address in found.items() if address})
 
     def peer_gone(self, broker: int) -> None:
-        """Nobody listens at its address. It counts as silent from now on, until it commits something."""
-        if broker not in self._gone:
+        """Nobody listens at its address. Unless it left, it counts as silent until it commits something."""
+        if broker not in self._gone and self._log.ledger.members.get(broker) is not None:
             self._gone[broker] = now = self._clock.monotonic()
             _log.warning("broker unreachable", broker=broker, message="nobody listens at its address")
             self._suspect(now)

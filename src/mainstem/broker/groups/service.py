@@ -128,7 +128,9 @@ class Groups:
         self._known.open()
 
     async def stop(self) -> None:
-        """Fail all waiting requests."""
+        """Fail all waiting requests. Does nothing if it was called before."""
+        if self._closed:
+            return
         self._closed = True
         self.timers.stop()
         closing = Closed("the broker is stopping: find the group's coordinator again")

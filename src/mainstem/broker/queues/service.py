@@ -16,7 +16,7 @@ from mainstem.broker.queues.job_errors import JobErrors
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.queues.signals import QueueSignal, QueueSignals
 from mainstem.broker.streams import StreamService, stream_of
-from mainstem.broker.topics.floors import expired_to
+from mainstem.broker.topics.floors import expire_due, expired_to
 from mainstem.broker.topics.service import TopicService
 from mainstem.errors import (
     Closed,
@@ -205,6 +205,7 @@ class QueueService:
         return jobs
 
     async def _expire_records(self, topic: Topic, stream: int) -> None:
+        await expire_due(self._log, stream)
         if topic.config.ttl_ms:
             streams, number = self._log.streams.of(stream).state(stream)
             floor = expired_to(streams, number, self._clock.now_ms() - topic.config.ttl_ms)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.intervals import DELETED, SOURCE_TRIM
+from mainstem.ledger.record_times import ExpireRecords
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
@@ -92,6 +93,12 @@ async def expire(log: Log, topic: Topic, stream: int, now_ms: int) -> None:
     floor = expired_to(streams, number, now_ms - topic.config.ttl_ms)
     if floor > streams.start(number):
         await store.trim(stream, floor, "ttl")
+
+
+async def expire_due(log: Log, stream: int) -> None:
+    """Delete records whose own time to live is over."""
+    if log.ledger.record_times.due(stream, log.now_ms()):
+        await log.propose(ExpireRecords(stream))
 
 
 async def expire_untracked(log: Log, stream: int, config: TopicConfig, now_ms: int) -> None:

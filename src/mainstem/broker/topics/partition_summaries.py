@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.broker.streams import stream_of
-from mainstem.broker.topics.floors import expire_untracked, expired_records, floors_of
+from mainstem.broker.topics.floors import expire_due, expire_untracked, expired_records, floors_of
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
@@ -28,8 +28,9 @@ class PartitionSummaries:
         self._clock = clock
 
     async def settled(self, topic: Topic, partition: int = 0) -> PartitionSummary:
-        """Like `state`, after expiring records from before the topic had its ttl."""
+        """Like `state`, after expiring records from before the topic had its ttl, and those with a ttl of their own."""
         stream = stream_of(topic, partition)
+        await expire_due(self._log, stream)
         if topic.config.ttl_ms:
             await expire_untracked(self._log, stream, topic.config, self._clock.now_ms())
         return self.state(topic, partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mainstem import events
 from mainstem.broker.periodic_tasks import PeriodicTask
-from mainstem.broker.topics.floors import expire_untracked, expired_to
+from mainstem.broker.topics.floors import expire_due, expire_untracked, expired_to
 from mainstem.errors import BrokerFenced, NotFound, Unavailable, described
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.streams import TrimReason
@@ -17,6 +17,7 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
 RETENTION_EVERY_S = 30.0
+EXPIRIES_EVERY_S = 1.0  # of records with a ttl of their own; reads over HTTP do not wait for it
 
 _events = events.named("retention")
 
@@ -26,6 +27,12 @@ class Retention:
         self._log = log
         self._clock = clock
         self.rounds = PeriodicTask("retention", RETENTION_EVERY_S, self.enforce)
+        self.expiries = PeriodicTask("expiries", EXPIRIES_EVERY_S, self.expire_due)
+
+    async def expire_due(self) -> None:
+        """Delete records whose own time to live is over."""
+        for stream in self._log.ledger.record_times.due_streams(self._log.now_ms()):
+            await expire_due(self._log, stream)
 
     async def enforce(self) -> int:
         """Trim every partition that is over a limit. Returns how many were trimmed."""

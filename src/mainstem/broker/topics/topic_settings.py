@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from mainstem import limits
 from mainstem.api.topics import BacklogPolicy, Discard, Durability, TopicType
-from mainstem.ledger.config import SchemaValidation, TopicConfig
+from mainstem.ledger.config import SchemaValidation, TopicConfig, WalProfile
 from mainstem.values import INT64_MAX, one_of, whole
 
 Kind = Literal["boolean", "string", "int", "long", "double", "list"]
@@ -411,6 +411,15 @@ _OWN: tuple[TopicSetting, ...] = (
         "What an append checks: header checks lengths, counts and the checksum of each batch; full also decodes "
         "every record, as Kafka does, and rejects a batch that cannot be decoded. Compacted topics always decode "
         "records, and reject those without a key.",
+    ),
+    _effective(
+        "mainstem.wal.profile",
+        "string",
+        "wal_profile",
+        one_of(*get_args(WalProfile)),
+        "How brokers that share a log store new records. latency: at once, small ones in etcd if the log is there. "
+        "cost: after up to 250 ms, together with others, in the object store. No effect on one broker, or on "
+        "workers of one host.",
     ),
 )
 

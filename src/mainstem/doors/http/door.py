@@ -149,7 +149,6 @@ class HttpDoor:
         self.context.broker.diffs.stop_waiting()
         self.context.broker.decoding.stop_waiting()
         await self.context.live.shut_down()
-        await self.context.close_groups()
         for connection in list(self._state.connections):
             connection.shutdown()
         tasks = set(self._state.tasks)

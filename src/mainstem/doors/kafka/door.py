@@ -14,8 +14,6 @@ from mainstem import events, limits
 from mainstem.address import Address, listener_name
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
-from mainstem.broker.groups.options import GroupOptions
-from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceView, view_of
 from mainstem.doors.budget import Budget
 from mainstem.doors.kafka.security.guard import AuthenticationContext
@@ -45,13 +43,11 @@ class KafkaDoor:
         default_partitions: int = 1,
         two_phase_commit: bool = False,
         clock: Clock | None = None,
-        group_options: GroupOptions | None = None,
         security: KafkaSecurity | None = None,
         budget: Budget | None = None,
     ) -> None:
         self._budget = budget
         self._broker = broker
-        self._group_options = group_options
         self._broker_id = broker_id
         self._advertise = advertise
         self._bounds = bounds or KafkaLimits()
@@ -86,7 +82,6 @@ class KafkaDoor:
         self._dispatches[address] = Dispatch(context, apis(), self.metrics)
         if not self._servers:
             self.context = context
-            context.groups.start()
         self._servers.append(server)
         await server.start_serving()
         return bound
@@ -105,11 +100,10 @@ class KafkaDoor:
                 view=view,
                 metadata_answers=MetadataCache(),
             )
-        groups = broker.open_groups(peers, self._group_options, self._clock)
         return KafkaContext(
             view=view,
             broker=broker,
-            groups=groups,
+            groups=broker.groups,
             transactions=broker.transactions,
             clock=self._clock,
             node_id=self._broker_id,
@@ -133,19 +127,12 @@ class KafkaDoor:
             return 0
         for server in self._servers:
             server.close()
-        await self.context.groups.stop()  # requests that wait for other members would delay the drain
         return await self._connections.drain(drain_s)
 
     @property
     def authenticates(self) -> bool:
         """Whether clients must authenticate."""
         return not self._security.insecure and (self._security.certificates or self._broker.access.restricted)
-
-    @property
-    def groups(self) -> Groups | None:
-        """The groups whose members use this door; None before it is open."""
-        context: KafkaContext | None = getattr(self, "context", None)
-        return None if context is None else context.groups
 
     @property
     def open_connections(self) -> int:

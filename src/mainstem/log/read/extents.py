@@ -151,11 +151,21 @@ class OpenExtents:
         rows = self._of_stream.get(stream)
         if rows is None:
             return
-        at = max(bisect_right(rows, offset, key=lambda number: self._row(number)[2]) - 1, 0)
-        for number in rows[at:]:
-            _, count, base, start, length, crc, time = self._row(number)
+        at = self._last_from(rows, offset)
+        for place in range(at, len(rows)):  # not `rows[at:]`, which copies the rest for a reader of one
+            _, count, base, start, length, crc, time = self._row(rows[place])
             if base + count > offset:
                 yield Extent(self.number, count, base, start, length, crc, time)
+
+    def _last_from(self, rows: array[int], offset: int) -> int:
+        """The place of the last extent that begins at `offset` or before; 0 if none does."""
+        # Most readers are near the end: search from there, in steps that double.
+        high, step = len(rows), 1
+        while high > step and self._row(rows[high - step])[2] > offset:
+            high -= step
+            step *= 2
+        low = max(high - step, 0)
+        return max(bisect_right(rows, offset, low, high, key=lambda number: self._row(number)[2]) - 1, 0)
 
     def rows_from(self, stream: int, offset: int, count: int) -> Rows:
         """The stream's rows that begin at `offset` or later, in order: the first `count`, copied."""

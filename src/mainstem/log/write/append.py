@@ -11,6 +11,7 @@ import msgspec
 
 from mainstem.errors import MainstemError, Rejected
 from mainstem.ledger.publish_sequences import PublishSequence, SequencePublished
+from mainstem.ledger.record_times import RecordsTimed, TimeRecords
 from mainstem.records.header import Slice, SliceFacts
 
 Placed = tuple[int, bool]  # base offset, and whether an idempotent retry got the original's
@@ -24,7 +25,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
     facts: SliceFacts
     size: int  # logical bytes, which caps count
     records: bytes = b""  # packed RECORD rows, if the stream tracks single records
-    sequence: PublishSequence | None = None  # of a Pulsar producer: the ledger appends it once
+    then: PublishSequence | TimeRecords | None = None  # a command that is committed with it, or not at all
 
 
 class Waiter(Protocol):
@@ -41,8 +42,8 @@ class Waiter(Protocol):
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
-class SequencedAppend:
-    """Passes the outcome of an append and of its PublishSequence to one waiter."""
+class FollowedAppend:
+    """Passes the outcome of an append, and of the command that follows it, to one waiter."""
 
     __slots__ = ("_refusal", "_waiter")
 
@@ -59,7 +60,7 @@ class SequencedAppend:
     def set_exception(self, error: BaseException, /) -> None:
         self._refusal = error
 
-    def published(self, done: asyncio.Future[SequencePublished | MainstemError]) -> None:
+    def followed(self, done: asyncio.Future[SequencePublished | RecordsTimed | MainstemError]) -> None:
         """The command was applied, or not committed."""
         if done.cancelled():
             error: BaseException | None = asyncio.CancelledError()
@@ -68,12 +69,14 @@ class SequencedAppend:
         outcome = None if error is not None else done.result()
         if self._waiter.done():
             return
-        if isinstance(outcome, SequencePublished):
+        if isinstance(outcome, SequencePublished | RecordsTimed):
             self._waiter.set_result((outcome.base, outcome.duplicate))
         elif error is not None:
             self._waiter.set_exception(error)
+        elif outcome is not None and type(outcome) is not Rejected:
+            self._waiter.set_exception(outcome)  # the command was refused, and the append because of it
         else:
-            self._waiter.set_exception(self._refusal or outcome or Rejected("the messages were not appended"))
+            self._waiter.set_exception(self._refusal or outcome or Rejected("the records were not appended"))
 
 
 def promise() -> asyncio.Future[Placed]:

@@ -12,6 +12,8 @@ Where a group is written:
 | large, or the disk is slow     | on the write thread: `_commit` | with the write, or by `Syncs.run` |
 | one append, embedded           | in the caller's thread: `append_now` | in the caller's thread      |
 
+A log that other brokers share is written by `SharedWrites`, over the network.
+
 The last one needs no event loop. Its caller keeps the loop from running meanwhile (client/gate.py).
 """
 
@@ -52,11 +54,12 @@ from mainstem.log.read.extents import SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
-from mainstem.log.write.append import AppendRequest, Placed, SequencedAppend, Waiter
+from mainstem.log.write.append import AppendRequest, FollowedAppend, Placed, Waiter
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
 from mainstem.log.write.group import CommitGroup, PendingAppends
+from mainstem.log.write.shared_writes import UPLOADS_IN_FLIGHT_MAX, SharedWrites
 from mainstem.log.write.syncs import Syncs
 from mainstem.log.write.turns import ClientTurns
 from mainstem.log.write.waiting import WaitingAppends
@@ -67,7 +70,6 @@ from mainstem.records.header import Slice, slice_crc
 
 PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
 OPEN_EXTENTS_MAX = 512 * limits.KIB  # slices in one object, which bounds the memory for an open one
-UPLOADS_IN_FLIGHT_MAX = 4  # concurrent uploads of payloads
 _LONE_ENTRY_BYTES = 128  # approximate size of one slice
 
 
@@ -113,6 +115,7 @@ class Committer:
         self._room_bytes = limits.SATURATED_BYTES_MAX  # pending; above it, the path is saturated
         self.waiting = WaitingAppends()  # while it is saturated
         self.priority_of: Callable[[int], int] = lambda stream: 0  # of a stream's topic
+        self.saves_cost: Callable[[int], bool] = lambda stream: False  # the profile of a stream's topic
         self._refusal: MainstemError | None = None  # permanently
         self._held: MainstemError | None = None  # until there is an epoch
         # Why writes of `short_of_bytes` are refused for now: no space, or no file descriptor.
@@ -124,14 +127,8 @@ class Committer:
         self.commit_metrics = CommitMetrics()
         self._syncs = Syncs(port, self._stop_writing, clock, self.commit_metrics)
         self._delivery = Delivery(ledger, index, tail, visibility, self._syncs, self._raise_ceilings)
-        self._follower: Follower | None = None
         self._on_fatal: Callable[[Exception], None] = lambda _: None
-        self._uploads = asyncio.Semaphore(UPLOADS_IN_FLIGHT_MAX)
-        # Groups of a shared log that are being uploaded or committed.
-        self._line: deque[tuple[CommitGroup, Entry, bytes, asyncio.Task[object]]] = deque()
-        self._in_line = asyncio.Event()
-        self._inline_bytes = 0  # a payload up to this size needs no upload
-        self._line_moved = asyncio.Event()  # … and waits for this, unless it grows
+        self._shared: SharedWrites | None = None
         self._work = asyncio.Event()
         self._roll_due = False  # the current object has reached its limit of slices
         self._direct = False  # small groups are written on the loop, without a task
@@ -151,17 +148,17 @@ class Committer:
         `uploads`: groups whose payloads are uploaded at once; where there is nothing to upload, one, so that the next
         group fills meanwhile."""
         self._on_fatal = on_fatal
-        self._uploads = asyncio.Semaphore(uploads)
         self._room_bytes = PENDING_BYTES_MAX  # several groups are uploaded concurrently
-        self._follower = Follower(port, self._ledger, self._index, self._delivery, self.finish_object)
-        return self._follower
+        follower = Follower(port, self._ledger, self._index, self._delivery, self.finish_object)
+        self._shared = SharedWrites(self, follower, uploads)
+        return follower
 
     def start(self) -> None:
-        if self._follower is None:
+        if self._shared is None:
             self._direct = not self._linger_s
             writing = [self._write_groups()]
         else:
-            writing = [self._upload_groups(self._follower), self._commit_uploaded(self._follower)]
+            writing = [self._shared.upload(), self._shared.commit()]
         self._tasks = [self._loop.create_task(work, name="mainstem-write") for work in writing]
         self._tasks.append(self._loop.create_task(self._syncs.run(), name="mainstem-sync"))
 
@@ -240,14 +237,18 @@ class Committer:
         """Add to the group. The caller then calls `_proposed`."""
         if self._refusal is not None or self._held is not None:
             raise self._refusal or self._held  # type: ignore[misc]  # one of them is there
-        if request.sequence is not None and not apart:
-            sequenced = SequencedAppend(waiter)
-            self._add_slice(request, sequenced, apart=True)
-            self._enqueue(request.sequence).add_done_callback(sequenced.published)
+        if request.then is not None and not apart:
+            both = FollowedAppend(waiter)
+            self._add_slice(request, both, apart=True)
+            self._enqueue(request.then).add_done_callback(both.followed)
             return
         slice, records = request.batches, request.records
         length = len(slice)
         row = _packed(request)
+        if self._shared is not None and not apart and self._shared.saves(request.stream):
+            self._shared.save(row, records, slice, waiter)
+            self._pending_bytes += length
+            return
         if not self._filling.takes(length):
             self._complete_filling()
         if self._linger_s and not self._filling.payload_bytes:
@@ -357,14 +358,20 @@ class Committer:
             return
         if not self._work.is_set():
             self._work.set()
-        if group.payload_bytes > self._inline_bytes or self._full:
-            self._line_moved.set()
+        if self._shared is not None:
+            self._shared.proposed(group.payload_bytes, full=bool(self._full))
 
     def _complete_filling(self) -> None:
         """Close the group being filled: later proposals go into the next one."""
         self._full.append(self._filling)
         self._filling = CommitGroup()
         self._ripe.set()
+
+    def add_group(self, group: CommitGroup) -> None:
+        """Write a group that was filled elsewhere."""
+        self._full.append(group)
+        self._ripe.set()
+        self._proposed(self._filling)
 
     def _admit(self) -> None:
         """Start waiting appends while there is room."""
@@ -374,7 +381,7 @@ class Committer:
 
     def _measure_room(self, group: CommitGroup, took: float) -> None:
         """How many bytes may be pending before the path is saturated: those it writes in `SATURATED_S`."""
-        if self._follower is None and took > 0:
+        if self._shared is None and took > 0:
             fits = group.payload_bytes / took * limits.SATURATED_S
             bound = min(max(fits, limits.SATURATED_BYTES_MIN), limits.SATURATED_BYTES_MAX)
             self._room_bytes += int(bound - self._room_bytes) // 4  # a single slow write is an outlier
@@ -383,48 +390,11 @@ class Committer:
 
     async def _write_groups(self) -> None:
         while True:
-            group = await self._take_group()
+            group = await self.take_group()
             self._writing = group
-            await self._settle(group, self._commit(group))
+            await self.settle(group, self._commit(group))
 
-    async def _upload_groups(self, following: Follower) -> None:
-        """A shared log: upload the payloads of several groups concurrently."""
-        while True:
-            await self._uploads.acquire()
-            await self._fill_behind(following)
-            group = await self._take_group()
-            entry = self._entry(group)
-            # The number is used up even on failure: a write without a response may appear later.
-            self._commit_id += 1
-            self.written_bytes += group.payload_bytes
-            encoded = entry.encode(group.bodies())
-            uploading = self._loop.create_task(following.prepare(encoded, group.slices()))
-            uploading.add_done_callback(_seen)  # the commit raises its error
-            self._line.append((group, entry, encoded, uploading))
-            self._in_line.set()
-
-    async def _fill_behind(self, following: Follower) -> None:
-        """A group without an upload fills until those before it are committed: in line it would only wait."""
-        self._inline_bytes = following.inline_bytes
-        while self._line and not self._full and self._filling.payload_bytes <= self._inline_bytes:
-            self._line_moved.clear()
-            await self._line_moved.wait()
-
-    async def _commit_uploaded(self, following: Follower) -> None:
-        """A shared log: commit groups in the order in which their uploads started."""
-        while True:
-            while not self._line:
-                self._in_line.clear()
-                await self._in_line.wait()
-            group, entry, encoded, uploading = self._line[0]
-            try:
-                await self._settle(group, self._commit_shared(following, group, entry, encoded, uploading))
-            finally:
-                self._line.popleft()
-                self._line_moved.set()
-                self._uploads.release()
-
-    async def _take_group(self) -> CommitGroup:
+    async def take_group(self) -> CommitGroup:
         while True:
             await self._work.wait()
             if self._linger_s:
@@ -460,7 +430,7 @@ class Committer:
         if not self._work.is_set():
             self._work.set()
 
-    async def _settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
+    async def settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Write a group; if that fails, fail its callers."""
         began = self._clock.monotonic()
         try:
@@ -535,13 +505,13 @@ class Committer:
         self._filling = CommitGroup()
         return group
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
         if self._refusal is not None and not isinstance(self._refusal, Closed):
             raise self._refusal
 
     async def _commit(self, group: CommitGroup) -> None:
-        self._check_writable()
-        entry = self._entry(group)
+        self.check_writable()
+        entry = self.entry(group)
         encoded = entry.encode(group.bodies())
         payload, crc = group.slices(), _payload_crc(group, entry)
         if self._waits_for_sync(entry):
@@ -555,12 +525,12 @@ class Committer:
 
     def _commit_now(self, group: CommitGroup) -> None:
         """As `_commit`, on the calling thread, with the sync if that delays no other request."""
-        self._check_writable()
+        self.check_writable()
         part = group.parts[0]
         if group.commands == 1 and type(part) is PendingAppends and not part.records and not self._digest_due:
             self._commit_lone(part.rows, part.slices[0], part.waiters[0], group.began, may_sync=True)
             return
-        entry = self._entry(group)
+        entry = self.entry(group)
         encoded = entry.encode(group.bodies())
         placement = self._port.append_now(encoded, group.slices(), _payload_crc(group, entry))
         sync_s = None
@@ -629,7 +599,7 @@ class Committer:
         self.written_bytes += group.payload_bytes + 2 * len(encoded)
         if self.shortage is not None and group.payload_bytes >= max(self.short_of_bytes, 1):
             self.shortage_over()
-        self._apply(group, entry, placement)
+        self.apply(group, entry, placement)
 
     def _waits_for_sync(self, entry: Entry) -> bool:
         """Whether a caller waits for this entry to be durable."""
@@ -642,23 +612,7 @@ class Committer:
                     return True
         return False
 
-    async def _commit_shared(
-        self,
-        following: Follower,
-        group: CommitGroup,
-        entry: Entry,
-        encoded: bytes,
-        uploading: asyncio.Task[object],
-    ) -> None:
-        uploaded = await uploading
-        if self._refusal is not None and not isinstance(self._refusal, Closed):
-            raise self._refusal
-        placement = await following.append(encoded, group.slices(), uploaded)
-        self.shortage_over()
-        self._apply(group, entry, placement)
-        following.applied()
-
-    def _entry(self, group: CommitGroup) -> Entry:
+    def entry(self, group: CommitGroup) -> Entry:
         return Entry(
             broker=self._broker,
             broker_epoch=self._epoch,
@@ -668,16 +622,28 @@ class Committer:
             digest=self._digest_to_send(),
         )
 
+    def take_entry(self, group: CommitGroup) -> Entry:
+        """The entry of a group of a shared log. Its number is used up even on failure: a write without a response may
+        appear later."""
+        entry = self.entry(group)
+        self._commit_id += 1
+        self.written_bytes += group.payload_bytes
+        return entry
+
+    def fills_up_to(self, size: int) -> bool:
+        """Whether no group is full, and the one being filled has no more than `size` bytes of payload."""
+        return not self._full and self._filling.payload_bytes <= size
+
     def now_ms(self, wall: int | None = None) -> int:
         """Ledger time of the next commit. `wall`: the current time, if the caller just read the clock."""
         return self.ledger_time.now_ms(wall) if self.clock_trusted else self._ledger.time_ms
 
-    def _apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
+    def apply(self, group: CommitGroup, entry: Entry, placement: Placement) -> None:
         self._enter_object(placement.object)
         self._delivery.deliver(group, placement, self._ledger.apply(entry))
         self.committed_at = now = self._clock.monotonic()
         self.commit_metrics.committed(now - group.began, group.payload_bytes, group.commands)
-        self._roll_due = self._follower is None and self._index.open_extents >= OPEN_EXTENTS_MAX
+        self._roll_due = self._shared is None and self._index.open_extents >= OPEN_EXTENTS_MAX
 
     def _enter_object(self, number: int) -> None:
         if self._index.open_number != number:
@@ -710,6 +676,8 @@ class Committer:
 
     def _stop_writing(self, error: MainstemError) -> None:
         self._refusal = error
+        if self._shared is not None:
+            self._shared.release_saved()
         for group in (*self._full, self._filling):
             group.fail(error)
             self._pending_bytes -= group.payload_bytes
@@ -723,9 +691,11 @@ class Committer:
 
     async def sync(self) -> None:
         """Wait until everything proposed so far is durable."""
+        if self._shared is not None:
+            self._shared.release_saved()
         last = self._filling if self._filling.parts else self._full[-1] if self._full else self._writing
-        if last is None and self._line:
-            last = self._line[-1][0]
+        if last is None and self._shared is not None:
+            last = self._shared.last
         if last is not None:
             written: asyncio.Future[None] = self._loop.create_future()
             last.written.append(written)
@@ -748,10 +718,8 @@ class Committer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for group, _, _, uploading in self._line:
-            uploading.cancel()
-            group.fail(Closed("the log was closed while this was being written"))
-        self._line.clear()
+        if self._shared is not None:
+            self._shared.stop()
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._syncs.fail(closed)

@@ -72,6 +72,8 @@ def refusal_of(code: int) -> MainstemError:
     return _REFUSALS[code]()
 
 
+_FEW_SLICES = 32  # of another broker's run
+
 # Results of commands that end transactions.
 _ENDING = (
     ProducerInitialised,
@@ -169,9 +171,12 @@ class Delivery:
         start = placement.start
         for part, outcome in zip(entry.parts, outcomes, strict=True):
             if isinstance(part, AppendRun):
-                if isinstance(outcome, AppendOutcome):  # otherwise it repeats a commit whose slices are known
-                    self._observe_run(part, outcome, placement, start)
-                start += int(part.slices["length"].sum(dtype=np.int64))
+                if not isinstance(outcome, AppendOutcome):  # it repeats a commit whose slices are known
+                    start += int(part.slices["length"].sum(dtype=np.int64))
+                elif len(part.slices) <= _FEW_SLICES:
+                    start = self._observe_few(part, outcome, placement, start)
+                else:
+                    start = self._observe_run(part, outcome, placement, start)
             elif not isinstance(outcome, MainstemError):
                 self._take_note(part, outcome, placement.position)
                 if isinstance(outcome, Forwarded):
@@ -179,14 +184,31 @@ class Delivery:
                 elif isinstance(outcome, (JobsChanged, LeasesExpired, ShareSettled)):
                     self._visibility.wake(part.stream)  # type: ignore[attr-defined]  # there may be jobs to claim
 
-    def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> None:
+    def _observe_run(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> int:
+        """Index the slices of a run that begins at `start`. Returns where it ends."""
         lengths = run.slices["length"].astype(np.int64)
-        extents = extents_of(run.slices, outcome, start + np.cumsum(lengths) - lengths)
+        slice_ends = start + np.cumsum(lengths)
+        extents = extents_of(run.slices, outcome, slice_ends - lengths)
         self._index.open_object(placement.object).extend(extents)
         ends = dict(
             zip(extents["stream"].tolist(), (extents["base"] + extents["count"]).tolist(), strict=True)
         )
         self._syncs.after(placement.position, PublishAppends(self._visibility, ends, []))
+        return int(slice_ends[-1])
+
+    def _observe_few(self, run: AppendRun, outcome: AppendOutcome, placement: Placement, start: int) -> int:
+        """As `_observe_run`, row by row: for few slices that costs less than arrays."""
+        add_extent = self._index.open_object(placement.object).add
+        ends: dict[int, int] = {}
+        rows = SLICE_PACK.iter_unpack(run.slices.tobytes())
+        for row, base, code in zip(rows, outcome.base.tolist(), outcome.code.tolist(), strict=True):
+            stream, count, length = row[0], row[1], row[2]
+            if not code:
+                add_extent(stream, count, base, start, length, row[3], row[4])
+                ends[stream] = base + count
+            start += length
+        self._syncs.after(placement.position, PublishAppends(self._visibility, ends, []))
+        return start
 
     def _deliver_run(
         self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int

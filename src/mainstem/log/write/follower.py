@@ -47,9 +47,11 @@ class Follower:
         """A payload up to this size needs no upload."""
         return self._port.inline_bytes
 
-    async def prepare(self, encoded: bytes, slices: Sequence[Buffer]) -> object:
+    async def prepare(
+        self, encoded: bytes, slices: Sequence[Buffer], *, by_reference: bool = False
+    ) -> object:
         """Upload a commit's large payloads ahead of its turn."""
-        return await self._port.prepare(encoded, slices)
+        return await self._port.prepare(encoded, slices, by_reference=by_reference)
 
     async def append(self, encoded: bytes, slices: Sequence[Buffer], prepared: object = None) -> Placement:
         """Write a commit. On return everything before it is applied, and the caller applies it at once.

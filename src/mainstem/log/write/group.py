@@ -51,6 +51,7 @@ class CommitGroup:
 
     __slots__ = (
         "began",
+        "by_reference",
         "commands",
         "entry_bytes",
         "parts",
@@ -60,7 +61,8 @@ class CommitGroup:
         "written",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_reference: bool = False) -> None:
+        self.by_reference = by_reference  # its payload is stored outside the commit, whatever its size
         self.parts: list[PendingAppends | PendingCommand] = []
         self.payload_bytes = 0
         self.entry_bytes = 0  # approximate size of the entry

@@ -9,7 +9,8 @@ from typing import cast
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, MainstemError, StorageError, Unavailable
 from mainstem.ledger.brokers import AdmitBroker, Boot, Booted
 from mainstem.ledger.ledger import Ledger
-from mainstem.log.write.committer import UPLOADS_IN_FLIGHT_MAX, Committer
+from mainstem.log.write.committer import Committer
+from mainstem.log.write.shared_writes import UPLOADS_IN_FLIGHT_MAX
 from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import SharedCommitLog
 from mainstem.ports.host import machine_of

@@ -208,8 +208,9 @@ class SharedCommitLog(CommitLog, Protocol):
         """A payload up to this size needs no upload: `prepare` returns at once. May change at any time."""
         ...
 
-    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer], *, by_reference: bool = False) -> object:
         """Upload the large parts of a commit. Calls may overlap; `append` takes what this returns.
+        `by_reference`: also a small payload, where the store costs less than the place of small ones.
 
         If the append never happens, `collect_orphans` finds the upload later."""
         ...

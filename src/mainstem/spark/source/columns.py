@@ -1,4 +1,4 @@
-"""Columns of a query: those of Spark's Kafka source, or typed columns from JSON values."""
+"""Columns of a query: those of Spark's Kafka source, or typed columns from the values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    from mainstem.api.lake import TableColumns
+
+RECORDS_DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
 _DDL_HEADERS = ", headers array<struct<key:string,value:binary>>"
 
 # Columns of a typed read that do not come from the value: they have the names of the table's columns.
@@ -29,18 +34,41 @@ RECORD_COLUMNS = {
 
 def ddl(options: SourceOptions) -> str:
     """The columns of a read without a schema."""
-    return _DDL + _DDL_HEADERS if options.headers else _DDL
+    return RECORDS_DDL + _DDL_HEADERS if options.headers else RECORDS_DDL
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Raises InvalidInput for columns that this read cannot provide."""
     kinds = [(field.name, field.dataType) for field in schema.fields]
-    if options.value_format == "json":
+    if _by_registry(schema, options):
+        from mainstem.spark.source.registry_values import check_typed, is_struct_read, registry_columns
+
+        if not is_struct_read(schema):
+            check_typed(schema, registry_columns(options))
+    elif options.value_format == "json":
         _check_typed(kinds)
     elif kinds != [(field.name, field.dataType) for field in _parsed(ddl(options)).fields]:
         raise InvalidInput(
             "a schema needs the option valueFormat=json: without it the columns are " + ddl(options)
         )
+
+
+def _by_registry(schema: StructType, options: SourceOptions) -> bool:
+    """Whether values name their schemas: always, except that a query may bring its own schema for JSON."""
+    if options.value_format != "json":
+        return options.value_format != "raw"
+    from mainstem.spark.source.registry_values import is_struct_read
+
+    return is_struct_read(schema)
+
+
+def registry_schema(options: SourceOptions) -> StructType:
+    """The columns of records, with the value as a struct of its newest schema."""
+    from mainstem.spark.source.registry_values import registry_columns, value_type
+
+    schema = _parsed(ddl(options))
+    schema["value"].dataType = value_type(registry_columns(options).columns)
+    return schema
 
 
 def _check_typed(kinds: list[tuple[str, DataType]]) -> None:
@@ -84,21 +112,35 @@ class SourceColumns:
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema = schema
         self._options = options
+        self._table: TableColumns | None = None  # of a read by the registry's schemas
+        if _by_registry(schema, options):
+            from mainstem.spark.source.registry_values import registry_columns
+
+            self._table = registry_columns(options)
 
     def converter(self, topic: str, partition: int) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
         """A function from rows to the query's columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
+        if self._table is not None:
+            from mainstem.spark.source.registry_values import RegistryValues
+
+            return RegistryValues(schema, self._table, topic, partition, self._options).from_rows
         if self._options.value_format == "json":
             from mainstem.spark.source.json_columns import JsonColumns
 
             typed = JsonColumns(schema, topic, partition, self._options.malformed)
             return typed.from_rows
-        return lambda rows: iter([_record_columns(rows, schema, topic, self._options.headers)])
+        return lambda rows: iter(
+            [record_columns(rows, schema, topic, self._options.headers, rows.column("_value"))]
+        )
 
 
-def _record_columns(rows: pa.RecordBatch, schema: pa.Schema, topic: str, headers: bool) -> pa.RecordBatch:
+def record_columns(
+    rows: pa.RecordBatch, schema: pa.Schema, topic: str, headers: bool, value: pa.Array
+) -> pa.RecordBatch:
+    """The columns of Spark's Kafka source, with these values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -109,7 +151,7 @@ def _record_columns(rows: pa.RecordBatch, schema: pa.Schema, topic: str, headers
         kinds = pc.fill_null(appended, False).cast(pa.int32())
     columns = [
         rows.column("_key"),
-        rows.column("_value"),
+        value,
         topic_column(topic, rows.num_rows),
         rows.column("_partition_id"),
         rows.column("_offset"),

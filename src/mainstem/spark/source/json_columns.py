@@ -51,7 +51,7 @@ class JsonColumns:
                 corrupt = _text(values)
             else:
                 corrupt = pa.nulls(len(values), pa.string())
-            yield self._batch(piece, typed, corrupt)
+            yield self.batch(piece, typed, corrupt)
 
     def _pieces(self, values: pa.Array, start: int) -> Iterator[tuple[int, pa.Array, list[pa.Array] | None]]:
         """(first row, values, their columns): one block if all are valid, else halves; None for an invalid value."""
@@ -89,7 +89,8 @@ class JsonColumns:
         found = read.combine_chunks()
         return [_cast(found.column(field.name), field.type) for field in self._fields]
 
-    def _batch(self, rows: pa.RecordBatch, typed: list[pa.Array], corrupt: pa.Array) -> pa.RecordBatch:
+    def batch(self, rows: pa.RecordBatch, typed: list[pa.Array], corrupt: pa.Array) -> pa.RecordBatch:
+        """The columns of records and of values, in the order of the query."""
         import pyarrow as pa
 
         made = {field.name: column for field, column in zip(self._fields, typed, strict=True)}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
 from mainstem.errors import InvalidInput
 from mainstem.spark.option_values import OptionValues
+
+ValueFormat = Literal["raw", "json", "avro", "protobuf"]
 
 EARLIEST = -2
 LATEST = -1
@@ -50,7 +52,10 @@ class SourceOptions:
     headers: bool
     committed_only: bool
     group: str
-    value_format: Literal["raw", "json"]
+    value_format: ValueFormat
+    value_subject: str  # of the registry; empty: that of the topic
+    value_version: str  # of the subject
+    value_message: str  # of a Protobuf schema; empty: its first
     malformed: Literal["permissive", "failfast", "dropmalformed"]
     via_broker: bool  # fetch from the broker only, for workers that cannot reach its objects
 
@@ -81,6 +86,9 @@ class SourceOptions:
             == "read_committed",
             group=values.text("group") or "",
             value_format=_value_format(values),
+            value_subject=values.text("valueSubject") or "",
+            value_version=values.text("valueVersion") or "latest",
+            value_message=values.text("valueMessage") or "",
             malformed=values.choice("mode", "permissive", "failfast", "dropmalformed"),  # type: ignore[arg-type]
             via_broker=values.choice("readFrom", "objects", "broker") == "broker",
         )
@@ -177,13 +185,10 @@ def _numbers(bound: OffsetBound) -> set[int]:
     return {number for partitions in bound.positions.values() for number in partitions.values()}
 
 
-def _value_format(values: OptionValues) -> Literal["raw", "json"]:
+def _value_format(values: OptionValues) -> ValueFormat:
     value = (values.text("valueFormat") or "raw").strip().lower()
-    if value in ("raw", "binary"):
+    if value == "binary":
         return "raw"
-    if value == "json":
-        return "json"
-    raise InvalidInput(
-        f"option valueFormat must be raw or json, not {value!r}: read the value as bytes and decode it in Spark"
-        " (from_avro, from_protobuf) instead"
-    )
+    if value in get_args(ValueFormat):
+        return cast(ValueFormat, value)
+    raise InvalidInput(f"option valueFormat must be raw, json, avro or protobuf, not {value!r}")

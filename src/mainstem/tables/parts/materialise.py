@@ -32,7 +32,7 @@ def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
         first, last = sources.unreachable[0]
         raise Unavailable(f"topic {task.topic!r}: offsets [{first}, {last}) are not in an object yet")
     compaction = _prepare_compaction(task)
-    columns = decode_columns(task.schema) if task.schema else []
+    columns = decode_columns(task.schema)
     writer = _PartWriter(task, outputs or open_outputs(sources.store))
     removed = 0
     end = sources.end
@@ -43,7 +43,7 @@ def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
             removed += rows.num_rows - kept.num_rows
             if not kept.num_rows:
                 continue
-            stopped_at = writer.add(with_columns(kept, columns) if columns else kept)
+            stopped_at = writer.add(with_columns(kept, columns))
             if stopped_at is not None:
                 end = stopped_at
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ from mainstem.errors import invariant
 from mainstem.tables.columns import FIRST_COLUMN_ID
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
-    from pyiceberg.types import IcebergType, PrimitiveType
+    from pyiceberg.types import PrimitiveType
 
 BOUND_CHARS = 16  # length of lower and upper bounds of strings and binaries
 
@@ -84,12 +85,15 @@ def _unscaled(value: int) -> bytes:
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 
-def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
+def _lower_bound(kind: PrimitiveType, value: Any) -> bytes | None:
+    """None if the value has no short bound."""
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.types import BinaryType, DecimalType, StringType
+    from pyiceberg.types import BinaryType, DecimalType, FixedType, StringType
 
     if isinstance(kind, DecimalType):
         return _unscaled(value)
+    if isinstance(kind, FixedType) and len(value) > BOUND_CHARS:
+        return None  # a bound of a fixed type has all of its bytes
     if isinstance(kind, BinaryType):
         return bytes(value[:BOUND_CHARS])
     if isinstance(kind, StringType):
@@ -100,10 +104,12 @@ def _lower_bound(kind: PrimitiveType, value: Any) -> bytes:
 def _upper_bound(kind: PrimitiveType, value: Any) -> bytes | None:
     """Like `_lower_bound`; None if no value of BOUND_CHARS is greater."""
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.types import BinaryType, DecimalType, StringType
+    from pyiceberg.types import BinaryType, DecimalType, FixedType, StringType
 
     if isinstance(kind, DecimalType):
         return _unscaled(value)
+    if isinstance(kind, FixedType) and len(value) > BOUND_CHARS:
+        return None
     if isinstance(kind, BinaryType):
         return value if len(value) <= BOUND_CHARS else _next_bytes(value[:BOUND_CHARS])
     if isinstance(kind, StringType):
@@ -171,50 +177,45 @@ def data_file(
 
 
 def _read_footer(metadata: pq.FileMetaData, schema: Schema) -> _Footer:
-    """The footer's statistics of the schema's columns; of lists and structs, only how many values they hold."""
+    """The footer's statistics of the schema's columns; of nested ones, only how many values they hold.
+
+    Columns are found by their ids: a column may have been renamed since the file was written."""
     from pyiceberg.types import PrimitiveType
 
-    wanted = {
-        column.name: (column.field_id, column.field_type)
-        for column in schema.fields
-        if isinstance(column.field_type, PrimitiveType)
-    }
-    inside = {
-        path: leaf
-        for column in schema.fields
-        if column.field_id >= FIRST_COLUMN_ID
-        for path, leaf in _leaves(column.name, column.field_type)
-    }
+    at_top = {column.field_id for column in schema.fields}
+    wanted: dict[int, PrimitiveType] = {}
+    for id in schema.field_ids:
+        kind = schema.find_type(id)
+        if isinstance(kind, PrimitiveType) and (id in at_top or id >= FIRST_COLUMN_ID):
+            wanted[id] = kind
+    ids = list(_leaf_ids(metadata.schema.to_arrow_schema()))
     footer = _Footer()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         footer.split_offsets.append(_chunk_start(group.column(0)))
         for at in range(group.num_columns):
-            chunk = group.column(at)
-            if chunk.path_in_schema in wanted:
-                field_id, kind = wanted[chunk.path_in_schema]
-                footer.columns.setdefault(field_id, _ColumnStatistics(kind)).add(chunk)
-            elif chunk.path_in_schema in inside:
-                field_id, kind = inside[chunk.path_in_schema]
-                footer.columns.setdefault(field_id, _ColumnStatistics(kind, bounded=False)).add(chunk)
+            id = ids[at]
+            if id in wanted:
+                statistics = _ColumnStatistics(wanted[id], bounded=id in at_top)
+                footer.columns.setdefault(id, statistics).add(group.column(at))
     footer.split_offsets.sort()
     return footer
 
 
-def _leaves(path: str, kind: IcebergType) -> Iterator[tuple[str, tuple[int, PrimitiveType]]]:
-    """The columns that a Parquet file has for a list or struct, by their paths: field ids and types."""
-    from pyiceberg.types import ListType, PrimitiveType, StructType
+def _leaf_ids(fields: Iterable[pa.Field]) -> Iterator[int]:
+    """The ids of the columns that a file stores, in its order; 0 without one."""
+    import pyarrow.types as types
 
-    inside = []
-    if isinstance(kind, ListType):
-        inside = [(f"{path}.list.element", kind.element_field)]
-    elif isinstance(kind, StructType):
-        inside = [(f"{path}.{each.name}", each) for each in kind.fields]
-    for place, each in inside:
-        if isinstance(each.field_type, PrimitiveType):
-            yield place, (each.field_id, each.field_type)
+    for each in fields:
+        kind = each.type
+        if types.is_map(kind):
+            yield from _leaf_ids((kind.key_field, kind.item_field))
+        elif types.is_list(kind):
+            yield from _leaf_ids((kind.value_field,))
+        elif types.is_struct(kind):
+            yield from _leaf_ids(kind.field(at) for at in range(kind.num_fields))
         else:
-            yield from _leaves(place, each.field_type)
+            yield int((each.metadata or {}).get(b"PARQUET:field_id", 0))
 
 
 def _chunk_start(chunk: Any) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mainstem.api.lake import Column, PartitionProgress, Sources, TableWork
+from mainstem.api.lake import PartitionProgress, Sources, TableColumns, TableWork
 from mainstem.errors import Unavailable, Unreachable, described
 from mainstem.records.rows import table_schema
 from mainstem.tables.columns import decode_columns
@@ -116,21 +116,33 @@ class _Delivery:
 
         for batch in source_rows(sources, self._work.topic, self._partition.partition):
             rows = batch.filter(pc.less(batch.column("_offset"), end))
-            typed_rows = _typed(rows, self._columns).select(schema.names)
+            typed_rows = with_columns(rows, self._columns).select(schema.names)
             yield pa.RecordBatch.from_arrays(
                 [column.cast(kind) for column, kind in zip(typed_rows.columns, schema.types, strict=True)],
                 schema=schema,
             )
 
 
-def _typed(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    return with_columns(rows, columns) if columns else rows
-
-
-def _schema(columns: Sequence[Column]) -> pa.Schema:
+def _schema(table: TableColumns) -> pa.Schema:
     """Without field ids, which Delta does not use. All fields are nullable: a table may get columns later."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = {field.name: field.type for field in table_schema()} | {"_headers": pa.list_(header)}
-    if columns:
-        kinds |= {field.name: field.type for field in typed_fields(columns) if field.name != ERROR_COLUMN}
+    typed = [field for field in typed_fields(table.columns) if field.name != ERROR_COLUMN]
+    kinds |= {field.name: _delta_type(field.type) for field in typed}
     return pa.schema(list(kinds.items()))
+
+
+def _delta_type(kind: pa.DataType) -> pa.DataType:
+    """Delta has no UUIDs and no binaries of fixed length, which become binaries, and no times of day, which become
+    microseconds."""
+    if kind == pa.uuid() or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_time(kind):
+        return pa.int64()
+    if pa.types.is_map(kind):
+        return pa.map_(_delta_type(kind.key_type), _delta_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_delta_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _delta_type(each.type)) for each in kind.fields])
+    return kind

@@ -92,10 +92,11 @@ class SqlEngine:
     ) -> None:
         """Make a topic a view, under every name that the query has for it."""
         selects = []
-        for at, rows in enumerate(self._rows.of(table)):
+        for at, (rows, renamed) in enumerate(self._rows.of(table)):
             given = f"__rows_{number}_{at}"
             connection.register(given, rows)
-            selects.append(f"SELECT * FROM {given}")
+            names = [f"{_quoted(former)} AS {_quoted(name)}" for name, former in renamed.items()]
+            selects.append(f"SELECT {', '.join(names) or '*'} FROM {given}")
         source = " UNION ALL ".join(selects)
         for name in table.names:
             schema = _schema(name, catalogs)

@@ -79,7 +79,7 @@ async def sample_forever(context: Context) -> None:
 
 
 def take_sample(context: Context) -> None:
-    lags = measured_lags(context.broker.log, context.known_groups())
+    lags = measured_lags(context.broker.log, context.broker.groups)
     context.history.take(lags, _requests(context))
 
 

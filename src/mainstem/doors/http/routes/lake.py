@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from mainstem.api.access import Operation
+from mainstem.api.access import Operation, ResourceType
 from mainstem.api.lake import (
     DriverReport,
     DriverReportAccepted,
@@ -100,6 +100,9 @@ async def put_table(request: HttpRequest) -> Response:
     body = request.json(_table)
     if body.delta:
         check_place(request, body.delta)
+    subject = request.broker.topic_tables.subject_of(request.topic, body.schema)
+    if subject is not None:
+        request.require(Operation.READ, ResourceType.SUBJECT, subject)
     return _timed(
         request,
         await request.broker.topic_tables.put(

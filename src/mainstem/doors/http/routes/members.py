@@ -40,7 +40,7 @@ async def post_join(request: HttpRequest) -> Response:
     require_group(request, Operation.READ, group)
     for topic in body.topics:
         request.require_topic(topic, Operation.READ)
-    groups = request.context.member_groups()
+    groups = request.broker.groups
     joined = await groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group=group,
@@ -62,7 +62,7 @@ async def post_heartbeat(request: HttpRequest) -> Response:
     """Stay in a group. Returns the partitions to read, if they changed."""
     group, body = request.parameters["group"], request.json(_heartbeat_body)
     require_group(request, Operation.READ, group)
-    groups = request.context.member_groups()
+    groups = request.broker.groups
     beat = ConsumerHeartbeat(
         group=group,
         member_id=body.member_id,
@@ -81,7 +81,7 @@ async def post_leave(request: HttpRequest) -> Response:
     epoch = _LEAVES if body.instance_id is None else _LEAVES_FOR_NOW
     beat = ConsumerHeartbeat(group=group, member_id=body.member_id, epoch=epoch, instance_id=body.instance_id)
     with contextlib.suppress(UnknownMember):  # it left before: a retry of a lost response
-        await request.context.member_groups().consumer_heartbeat(beat)
+        await request.broker.groups.consumer_heartbeat(beat)
     return reply(GroupLeft(group, body.member_id, request.performance()))
 
 

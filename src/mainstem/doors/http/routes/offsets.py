@@ -92,7 +92,7 @@ async def post_group_offsets(request: HttpRequest) -> Response:
     if body.member_id is None:
         outcomes = await CommittedOffsets(request.broker.log).commit(group, rows)
     else:
-        groups = request.context.member_groups()
+        groups = request.broker.groups
         outcomes = await groups.commit(group, rows, member_id=body.member_id, generation=body.epoch)
     for wrong in outcomes:
         if wrong is not None:

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from mainstem import limits, tracing
 from mainstem.api.access import Operation
 from mainstem.api.records import DeleteBody, DeleteResult, RecordBody, WriteBody
-from mainstem.broker.writes import Header, NewRecords, WriteOutcome
+from mainstem.broker.writes import Header, NewRecords, RecordTime, WriteOutcome
 from mainstem.doors.http.routes.matching import parse_match
 from mainstem.doors.http.routes.topics import DEFAULT_CONFIG, check_dead_letter, new_config
 from mainstem.doors.http.transport.errors import Refusal, invalid, throttled
@@ -176,7 +176,10 @@ def new_records(records: Sequence[RecordBody], node: str | None) -> NewRecords:
             f"a record has up to {limits.HTTP_RECORD_BYTES_MAX} bytes of data and meta",
             {"max": limits.HTTP_RECORD_BYTES_MAX},
         )
-    return NewRecords(values, keys, headers, sizes)
+    times = None
+    if any(record.delay_ms or record.ttl_ms for record in records):
+        times = [RecordTime(record.delay_ms, record.ttl_ms) for record in records]
+    return NewRecords(values, keys, headers, sizes, times)
 
 
 def _keys(tags: list[str | None]) -> list[bytes | None] | None:
@@ -236,6 +239,7 @@ async def post_raw(request: HttpRequest) -> Response:
     if request.broker.streams.get(request.topic) is None:
         request.require_create(request.topic)
     config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
+    times = max(request.number("delay_ms", 0), 0), max(request.number("ttl_ms", 0), 0)
     if request.broker.rates.stored.active:
         batch = bytearray(request.body)
         await write_allowed(request, request.topic, len(batch), record_count(batch))
@@ -246,6 +250,7 @@ async def post_raw(request: HttpRequest) -> Response:
         idempotency_key=idempotency_key(None, request.header(b"idempotency-key")),
         create=request.flag("create", config.auto_create),
         config=lambda: config,
+        time=RecordTime(*times) if any(times) else None,
     )
     status = 201 if written.created else 200
     return Response(status, acknowledgement(request, written, request.elapsed_ms()), (JSON,))

@@ -113,7 +113,7 @@ async def _offsets(request: HttpRequest, body: TransactionGroupOffsets) -> Offse
     require_group(request, Operation.READ, body.group)
     if not 1 <= len(body.group) <= limits.NAME_CHARS_MAX:
         raise invalid(f"a group name has 1 to {limits.NAME_CHARS_MAX} characters")
-    groups = request.context.member_groups()
+    groups = request.broker.groups
     await groups.check_commit(body.group, body.member_id or "", body.epoch, transactional=True)
     rows = []
     for one in body.offsets:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.lags import group_metrics, lake_metrics
-from mainstem.broker.groups.service import Groups
 from mainstem.broker.history import History
 from mainstem.broker.namespaces import NamespaceView
 from mainstem.broker.reports import LakeReports, PipelineReports
@@ -80,7 +79,6 @@ class Context:
     bodies: Pool = field(default_factory=lambda: Pool(lambda: limits.HTTP_INGEST_BYTES_MAX))
     streams: int = 0  # event streams open
     s3_endpoint: S3Endpoint | None = None  # where clients find the files of tables
-    groups: Callable[[], Groups | None] | None = None  # of the door that group members come through
     published: list[Callable[[], Iterable[Metric]]] = field(
         default_factory=list
     )  # the counters of other doors
@@ -91,7 +89,6 @@ class Context:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
-    _own_groups: Groups | None = None  # of members that come through this door, if it is the only one
     lake_reports: LakeReports = field(init=False)
     pipeline_reports: PipelineReports = field(init=False)
     history: History = field(init=False)
@@ -116,7 +113,7 @@ class Context:
             self.broker.audit.published,
             self.broker.schemas.published,
             self.budget.published,
-            lambda: group_metrics(self.broker.log, self.known_groups()),
+            lambda: group_metrics(self.broker.log, self.broker.groups),
             lambda: lake_metrics(self.broker.lake),
             self.lake_reports.published,
             self.pipeline_reports.published,
@@ -126,20 +123,3 @@ class Context:
     def body_bytes(self) -> int:
         """Of requests being received and served."""
         return self.bodies.total
-
-    def known_groups(self) -> Groups:
-        """The groups of the door that has members. Without such a door, groups consist of offsets only."""
-        live = self.groups() if self.groups is not None else None
-        return live or self._own_groups or Groups(self.broker.log, self.broker.clock)
-
-    def member_groups(self) -> Groups:
-        """The same with members: this door coordinates them if no other door does."""
-        live = self.groups() if self.groups is not None else None
-        if live is None and self._own_groups is None:
-            self._own_groups = self.broker.open_groups()
-            self._own_groups.start()
-        return live or self.known_groups()
-
-    async def close_groups(self) -> None:
-        if self._own_groups is not None:
-            await self._own_groups.stop()

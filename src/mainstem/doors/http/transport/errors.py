@@ -68,6 +68,7 @@ def _topic(error: Any) -> object:
 # The closest base class of an error in this table decides.
 WIRE: dict[type[BaseException], _Row] = {
     errors.InvalidInput: _Row(400, "invalid_request"),
+    errors.InvalidRecordTime: _Row(400, "invalid_record"),
     errors.TooLarge: _Row(400, "record_too_large"),
     errors.TopicNotFound: _Row(404, "topic_not_found", _topic),
     errors.PartitionNotFound: _Row(

@@ -82,6 +82,10 @@ class BucketCommits:
         return BUCKET_INLINE_BYTES_MAX
 
     @property
+    def cheap_payload_bytes_max(self) -> int:
+        return self.payload_bytes_max  # one put costs less than two
+
+    @property
     def upload_s_max(self) -> float:
         return limits.BUCKET_STALE_S
 

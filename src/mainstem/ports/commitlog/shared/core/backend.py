@@ -173,6 +173,11 @@ class CommitBackend(Protocol[H]):
         ...
 
     @property
+    def cheap_payload_bytes_max(self) -> int:
+        """The same where cost counts more than latency: 0 if the store costs less than the record's place."""
+        ...
+
+    @property
     def upload_s_max(self) -> float:
         """An upload older than this may be deleted as an orphan at any moment."""
         ...

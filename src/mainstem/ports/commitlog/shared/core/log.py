@@ -99,10 +99,10 @@ class SharedLog(Generic[H, S]):
     def inline_bytes(self) -> int:
         return self._commits.payload_bytes_max
 
-    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer], *, by_reference: bool = False) -> object:
         """Upload the large parts of a commit for `append` to use. Raises TooLarge or Unavailable."""
         self._check_open()
-        return await self._writer.upload(entry, slices)
+        return await self._writer.upload(entry, slices, by_reference=by_reference)
 
     async def append(
         self, entry: Buffer, slices: Sequence[Buffer], prepared: object | None = None

@@ -60,17 +60,20 @@ class CommitWriter(Generic[H, S]):
                 self._table.learn_commit(head)
                 return Placement(head.position, head.object, head.start)
 
-    async def upload(self, entry: Buffer, slices: Sequence[Buffer]) -> Upload:
+    async def upload(self, entry: Buffer, slices: Sequence[Buffer], *, by_reference: bool = False) -> Upload:
         """Store what does not go into the commit's record. Calls may overlap. Raises TooLarge or Unavailable."""
         length = sum(map(len, slices))
         if len(entry) > limits.ENTRY_BYTES_MAX or length > _U4_MAX:
             raise TooLarge(f"a commit of {len(entry)} + {length} bytes exceeds the limit of the log")
+        inside_max = (
+            self._commits.cheap_payload_bytes_max if by_reference else self._commits.payload_bytes_max
+        )
         upload = Upload(
             self._commits.new_token(),
             tuple(slices),
             length,
             _checksum(slices),
-            payload_apart=length > self._commits.payload_bytes_max,
+            payload_apart=length > inside_max,
             entry=bytes(entry) if len(entry) > self._commits.entry_bytes_max else None,
             since=self._freshness.mark(),
         )

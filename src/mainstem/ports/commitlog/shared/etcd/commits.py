@@ -148,6 +148,10 @@ class EtcdCommits:
         return 0 if self.crowded else self._inline_bytes
 
     @property
+    def cheap_payload_bytes_max(self) -> int:
+        return 0
+
+    @property
     def upload_s_max(self) -> float:
         return limits.ETCD_UPLOAD_MS_MAX / 1000
 

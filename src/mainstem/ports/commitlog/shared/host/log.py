@@ -299,7 +299,7 @@ class HostCommitLog:
     def inline_bytes(self) -> int:
         return sys.maxsize
 
-    async def prepare(self, entry: Buffer, slices: Sequence[Buffer]) -> object:
+    async def prepare(self, entry: Buffer, slices: Sequence[Buffer], *, by_reference: bool = False) -> object:
         """The checksum of the payload: the less the writer has to do, the more workers it serves."""
         self._check_open()
         return checksum(slices)
