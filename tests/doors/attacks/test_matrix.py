@@ -18,7 +18,7 @@ _DOORS = sorted(
     if (folder / "__init__.py").exists()
 )
 
-# Tests that are no attacks on a server under load.
+# Tests in other files, or without a server under load.
 _TESTED: dict[tuple[str, Kind], str] = {
     ("http", Kind.SILENT_HANDSHAKES): "test_a_handshake_counts_as_a_connection",
     ("kafka", Kind.SILENT_HANDSHAKES): "test_a_handshake_counts_as_a_connection",

@@ -348,7 +348,7 @@ async def test_a_handshake_counts_as_a_connection(broker: Broker, tmp_path: Path
     address = await door.start(Address("127.0.0.1", 0))
     _, writer = await asyncio.open_connection(address.host, address.port)
     async with asyncio.timeout(60):
-        while not budget.seats.taken:  # noqa: ASYNC110  # no event tells of it
+        while not budget.seats.taken:  # noqa: ASYNC110  # there is no event to await
             await asyncio.sleep(0.01)
     writer.close()
     await door.stop(1.0)
@@ -377,7 +377,7 @@ async def test_a_text_client_that_sends_far_ahead_is_cut_off(
     for _, writer in connections:
         writer.write(half)
     async with asyncio.timeout(60):
-        while budget.floods_closed < 20:  # noqa: ASYNC110  # no event tells of it
+        while budget.floods_closed < 20:  # noqa: ASYNC110  # there is no event to await
             await asyncio.sleep(0.01)
     assert budget.received.total <= 1 << 20
     put = b"REGISTER kept"
