@@ -57,7 +57,7 @@ class File(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """The operating system's number for it; None if it is no file of the operating system."""
+        """The operating system's number for it; None for a file that a test simulates."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
