@@ -16,7 +16,7 @@ import pytest
 import mainstem
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.tables.sql import engine
-from mainstem.tables.sql.messages import QueryFailed, RunQuery
+from mainstem.tables.sql.messages import QueryDone, QueryFailed, RunQuery
 from mainstem.tables.sql.parsing import quoted_default
 from mainstem.testing.server import ServerProcess
 
@@ -147,6 +147,16 @@ def test_a_query_that_needs_too_much_memory_is_refused(monkeypatch: pytest.Monke
     answer = engine.SqlEngine().answer(RunQuery(query, [], 1, "json"))
     assert isinstance(answer, QueryFailed)
     assert (answer.kind, "fewer columns or rows" in answer.message) == ("too_large", True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["DATE 'infinity'", "[DATE 'infinity']", "{'a': [DATE 'infinity']}", "MAP([1], [DATE 'infinity'])"],
+)
+def test_times_that_python_cannot_represent_have_a_form_in_json(value: str) -> None:
+    answer = engine.SqlEngine().answer(RunQuery(f"SELECT {value}", [], 1, "json"))
+    assert isinstance(answer, QueryDone)
+    assert json.loads(answer.body)["rows"]
 
 
 def test_values_of_every_kind_have_a_form_in_json(lake: Tabling) -> None:

@@ -13,7 +13,7 @@ from mainstem.errors import ReadOnly
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import Log
 from mainstem.ports.clock import SystemClock
-from mainstem.ports.commitlog.local.log import SHORTCUT_SYNC_S_MAX, LocalCommitLog, Shortcut
+from mainstem.ports.commitlog.local.log import SHORTCUT_SLOW_S, LocalCommitLog, Shortcut
 from tests.support.files import SimFiles
 from tests.support.machine import DIRECTORY, CountingRandom
 
@@ -59,7 +59,7 @@ class Opened:
 async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     # What is slow on a machine that runs other tests is of no interest here.
     monkeypatch.setattr("mainstem.ports.commitlog.local.log.SHORTCUT_SLOW_S", 60.0)
-    monkeypatch.setattr("mainstem.ports.commitlog.local.log.SHORTCUT_SYNC_S_MAX", 60.0)
+    monkeypatch.setattr("mainstem.ports.commitlog.local.log.SHORTCUT_SLOW_S", 60.0)
     files = SimFiles()
     port = await NotingCommitLog.open(DIRECTORY, files=files, prepare_ahead=False)
     log = await Log.open(port, SystemClock())
@@ -94,7 +94,7 @@ def test_the_shortcut_opens_to_syncs_once_they_are_fast_and_closes_after_a_slow_
     shortcut = Shortcut()
     assert not shortcut.open_to_syncs
     for _ in range(30):
-        shortcut.synced(SHORTCUT_SYNC_S_MAX / 10)
+        shortcut.synced(SHORTCUT_SLOW_S / 10)
     assert shortcut.open_to_syncs
     shortcut.synced(100.0)
     assert not shortcut.open_to_syncs
@@ -104,7 +104,7 @@ def test_the_shortcut_stays_closed_to_syncs_that_are_slow_on_average(monkeypatch
     monkeypatch.setattr("mainstem.ports.commitlog.local.log.SHORTCUT_CLOSED_FACTOR", 0)
     shortcut = Shortcut()
     for _ in range(30):
-        shortcut.synced(SHORTCUT_SYNC_S_MAX * 2)
+        shortcut.synced(SHORTCUT_SLOW_S * 2)
     assert not shortcut.open_to_syncs
 
 

@@ -351,6 +351,10 @@ class SimFile:
     def path(self) -> Path:
         return self._path
 
+    @property
+    def descriptor(self) -> int | None:
+        return None
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         self._check(write=True)
         return self._files._pwritev(self._inode, buffers, offset, self._path)

@@ -25,7 +25,7 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records import kernels
-from mainstem.records.index import RecordIndex, index_slices
+from mainstem.records.index import RecordIndex, copied, index_slices
 from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
 from mainstem.records.undecodable import FAULTS, UNDECODABLE, decodable
 
@@ -334,7 +334,9 @@ def _compacted(selected: SelectedRecords) -> SelectedRecords:
     start, end = int(fields[kernels.START].min()), int(fields[kernels.END].max())
     for row in (kernels.START, kernels.END, kernels.KEY_AT, kernels.VALUE_AT, kernels.HEADERS_AT):
         fields[row] -= start
-    index = RecordIndex(memoryview(bytes(selected.index.data[start:end])), fields, selected.index.headers)
+    index = RecordIndex(
+        memoryview(copied(selected.index.data, start, end - start)), fields, selected.index.headers
+    )
     return SelectedRecords(index, find_reserved_headers(index), np.arange(fields.shape[1]))
 
 

@@ -31,8 +31,7 @@ RECEIVED_BYTES_MAX = (
 REQUESTS_WAITING_MAX = 16 * limits.KIB  # parsed, behind others of their connection
 RESPONSE_BYTES_MAX = 256 * limits.MIB  # of large responses that clients have not read
 STEP_S = 0.002  # a client that sends requests ahead is served for about this long in one step
-STEPS_AHEAD_PER_TURN = 8  # of all such clients …
-STEPS_AHEAD_S = 0.004  # … or as many as begin within this time …
+STEPS_AHEAD_S = 0.004  # steps of all such clients begin within this time …
 STEPS_AHEAD_PAUSE_S = 0.001  # … after which others are served for at least this long
 CONTROL_FRAMES_PER_PRINCIPAL_S = 1_000.0
 CONTROL_FRAMES_PER_PRINCIPAL_BURST = 5_000.0
@@ -148,11 +147,12 @@ class FrameRate:
 
 
 class Turns:
-    """Work of clients that sent far ahead: a few steps in each turn of the event loop, so that others come between."""
+    """Work of clients that sent far ahead: one step in each turn of the event loop, so that others come between."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
+        self._ends = 0.0  # when the steps pause; 0: they begin
 
     def later(self, step: Callable[[], None]) -> None:
         self._waiting.append(step)
@@ -167,17 +167,22 @@ class Turns:
         await reached.wait()
 
     def _run(self) -> None:
-        """Pause between turns, in which the threads that write the log can run."""
-        ends = time.monotonic() + STEPS_AHEAD_S
+        """One step. The next one runs after the tasks that this one started, so that their time counts too."""
+        now = time.monotonic()
+        if not self._waiting:
+            self._scheduled, self._ends = False, 0.0
+            return
+        loop = asyncio.get_running_loop()
+        if not self._ends:
+            self._ends = now + STEPS_AHEAD_S
+        elif now >= self._ends:
+            self._ends = 0.0
+            loop.call_later(STEPS_AHEAD_PAUSE_S, self._run)
+            return
         try:
-            for _ in range(min(len(self._waiting), STEPS_AHEAD_PER_TURN)):
-                self._waiting.popleft()()
-                if time.monotonic() >= ends:
-                    break
+            self._waiting.popleft()()
         finally:
-            self._scheduled = bool(self._waiting)
-            if self._scheduled:
-                asyncio.get_running_loop().call_later(STEPS_AHEAD_PAUSE_S, self._run)
+            loop.call_soon(self._run)
 
 
 class BudgetedConnection(Protocol):

@@ -55,6 +55,11 @@ class File(Protocol):
     @property
     def path(self) -> Path: ...
 
+    @property
+    def descriptor(self) -> int | None:
+        """The operating system's number for it; None for a file that a test simulates."""
+        ...
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most `IOVECS_MAX` buffers. Returns how many bytes were written: maybe not all."""
         ...
@@ -165,6 +170,10 @@ class OsFile:
     @property
     def path(self) -> Path:
         return self._path
+
+    @property
+    def descriptor(self) -> int | None:
+        return self._fd
 
     # The calls of every commit: a context manager would cost as much as a small write.
 

@@ -20,7 +20,7 @@ from mainstem.records.header import (
     BatchHeader,
     walk,
 )
-from mainstem.records.index import Buffer, RecordIndex, index_slices, section
+from mainstem.records.index import Buffer, RecordIndex, copied, index_slices, section
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -210,8 +210,8 @@ def _decode_batch(header: BatchHeader, data: bytes, from_offset: int) -> Iterato
         yield StoredRecord(
             header.base_offset + delta,
             timestamp if fixed_time is None else fixed_time,
-            None if key_length < 0 else data[key_at : key_at + key_length],
-            None if value_length < 0 else data[value_at : value_at + value_length],
+            None if key_length < 0 else copied(data, key_at, key_length),
+            None if value_length < 0 else copied(data, value_at, value_length),
             _decode_headers(data, headers_at, end, headers) if headers else (),
         )
 

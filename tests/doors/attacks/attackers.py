@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import gzip
+import itertools
 import json
 import select
 import socket
@@ -18,11 +20,32 @@ import zstandard
 from mainstem.address import Address
 from mainstem.doors.pulsar.messages import MessageMetadata
 from mainstem.doors.pulsar.wire import payload_frame, simple_frame
+from mainstem.records.building import build_batch
+from tests.doors.kafka import requests
+from tests.doors.kafka.wire import request_frame
+
+
+class Kind(enum.Enum):
+    """What a client can do to a door."""
+
+    HALF_REQUEST = "requests that are never complete"
+    PIPELINE = "requests without end"
+    UNREAD = "responses that nobody reads"
+    CONTROL_FRAMES = "frames that carry no data"
+    BOMBS = "small data that expands"
+    SILENT = "connections that send nothing"
+    SILENT_HANDSHAKES = "TLS handshakes that do not begin"
+    SESSIONS = "state that clients leave behind"
+    LOOKUPS = "lookups that cost far more than their requests"
+    LOGINS = "work before a login"
+
 
 Addresses = dict[str, Address]
 Attack = Callable[[Addresses, float], None]
 
 ATTACKS: dict[str, Attack] = {}
+CELLS: dict[tuple[str, Kind], list[str]] = {}  # attacks of each door and kind; the door "*" stands for all
+
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _PRIORITY, _RST, _SETTINGS, _PING, _WINDOW, _CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
@@ -30,9 +53,14 @@ _END_STREAM, _END_HEADERS = 1, 4
 _INITIAL_WINDOW = 4
 
 
-def attack(function: Attack) -> Attack:
-    ATTACKS[function.__name__] = function
-    return function
+def attack(door: str, *kinds: Kind) -> Callable[[Attack], Attack]:
+    def add(function: Attack) -> Attack:
+        ATTACKS[function.__name__] = function
+        for kind in kinds:
+            CELLS.setdefault((door, kind), []).append(function.__name__)
+        return function
+
+    return add
 
 
 def connect(address: Address) -> socket.socket:
@@ -98,21 +126,21 @@ class Flood:
 # HTTP/1.1
 
 
-@attack
+@attack("http", Kind.PIPELINE)
 def pipelined(addresses: Addresses, seconds: float) -> None:
     """Requests without end on connections whose responses are read."""
     chunk = b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5000
     Flood(addresses["http"], 8, b"", chunk, reads=True).run(seconds)
 
 
-@attack
+@attack("http", Kind.UNREAD)
 def pipelined_unread(addresses: Addresses, seconds: float) -> None:
     """The same, and nobody reads the responses."""
     chunk = b"GET /v0/x HTTP/1.1\r\nhost:x\r\n\r\n" * 5000
     Flood(addresses["http"], 64, b"", chunk, reads=False).run(seconds)
 
 
-@attack
+@attack("http", Kind.UNREAD)
 def slow_readers(addresses: Addresses, seconds: float) -> None:
     """Many connections ask for large pages and do not read them."""
     body = json.dumps({"from_seq": 0, "limit": 1000, "max_batch_bytes": 8 << 20}).encode()
@@ -128,7 +156,7 @@ def slow_readers(addresses: Addresses, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@attack
+@attack("http", Kind.HALF_REQUEST)
 def slow_heads(addresses: Addresses, seconds: float) -> None:
     """A byte of a head now and then, on many connections."""
     held = [connect(addresses["http"]) for _ in range(400)]
@@ -161,27 +189,27 @@ def _request_head(path: str, method: str = "GET") -> bytes:
     return bytes(hpack.Encoder().encode(names, huffman=False))
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_pings(addresses: Addresses, seconds: float) -> None:
     _http2(addresses, seconds, frame(_PING, 0, 0, bytes(8)) * 10_000)
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_window_updates(addresses: Addresses, seconds: float) -> None:
     _http2(addresses, seconds, frame(_WINDOW, 0, 0, struct.pack(">I", 1)) * 10_000)
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_settings(addresses: Addresses, seconds: float) -> None:
     _http2(addresses, seconds, frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, 65_535)) * 10_000)
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_priorities(addresses: Addresses, seconds: float) -> None:
     _http2(addresses, seconds, frame(_PRIORITY, 0, 1, struct.pack(">IB", 0, 1)) * 10_000)
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_resets(addresses: Addresses, seconds: float) -> None:
     """Rapid reset: requests that are cancelled at once."""
     head = _request_head("/v0/topics")
@@ -192,19 +220,19 @@ def http2_resets(addresses: Addresses, seconds: float) -> None:
     _http2(addresses, seconds, b"".join(pairs))
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_continuations(addresses: Addresses, seconds: float) -> None:
     first = frame(_HEADERS, _END_STREAM, 1, _request_head("/v0/health"))
     _http2(addresses, seconds, frame(_CONTINUATION, 0, 1) * 10_000, first)
 
 
-@attack
+@attack("http", Kind.CONTROL_FRAMES)
 def http2_empty_data(addresses: Addresses, seconds: float) -> None:
     first = frame(_HEADERS, _END_HEADERS, 1, _request_head("/v0/topics/probe", "POST"))
     _http2(addresses, seconds, frame(_DATA, 0, 1) * 10_000, first)
 
 
-@attack
+@attack("http", Kind.UNREAD)
 def http2_window_zero(addresses: Addresses, seconds: float) -> None:
     """Streams whose windows take no byte of the large pages they ask for."""
     body = json.dumps({"from_seq": 0, "limit": 1000, "max_batch_bytes": 8 << 20}).encode()
@@ -263,21 +291,21 @@ def _repeated(request: bytes) -> Iterator[bytes]:
         yield request
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def gzip_members(addresses: Addresses, seconds: float) -> None:
     member = gzip.compress(b"")
     body = member * (4_000_000 // len(member))
     _post_all(addresses["http"], _repeated(_packed_post("gzip", body)), seconds, 16)
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def zstd_frames(addresses: Addresses, seconds: float) -> None:
     member = zstandard.ZstdCompressor().compress(b"")
     body = member * (4_000_000 // len(member))
     _post_all(addresses["http"], _repeated(_packed_post("zstd", body)), seconds, 16)
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def packed_bombs(addresses: Addresses, seconds: float) -> None:
     """Small bodies that decompress to as much as a body may have."""
     body = zstandard.ZstdCompressor().compress(b" " * (63 << 20))
@@ -292,20 +320,20 @@ def _json_post(path: str, content: object) -> bytes:
     )
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def batch_bombs(addresses: Addresses, seconds: float) -> None:
     """Diffs of a topic with a batch of 8 KB that decompresses to 252 MB."""
     _post_all(addresses["http"], _repeated(_json_post("/v0/topics/bomb/diff", {"from_seq": 0})), seconds, 16)
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def searched_bombs(addresses: Addresses, seconds: float) -> None:
     """Searches for a value in such a topic."""
     request = b"GET /v0/topics/bomb/messages?value=zzz&from=0 HTTP/1.1\r\nhost: localhost\r\n\r\n"
     _post_all(addresses["http"], _repeated(request), seconds, 16)
 
 
-@attack
+@attack("http", Kind.BOMBS)
 def watched_bombs(addresses: Addresses, seconds: float) -> None:
     """Event streams that watch such a topic from its start."""
     ends = time.monotonic() + seconds
@@ -328,7 +356,7 @@ def watched_bombs(addresses: Addresses, seconds: float) -> None:
 # Kafka and text
 
 
-@attack
+@attack("kafka", Kind.HALF_REQUEST)
 def half_frames(addresses: Addresses, seconds: float) -> None:
     """Requests that are never complete: 95 of 96 MiB on each of twenty connections."""
     head = struct.pack(">i", 96 << 20) + struct.pack(">hhih", 0, 9, 1, -1)
@@ -357,7 +385,7 @@ def _metadata(version: int = 1) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-@attack
+@attack("kafka", Kind.LOOKUPS)
 def metadata(addresses: Addresses, seconds: float) -> None:
     """Metadata of every topic, asked for again and again while topics change."""
     ends = time.monotonic() + seconds
@@ -386,7 +414,31 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-@attack
+@attack("kafka", Kind.SESSIONS)
+def kafka_groups(addresses: Addresses, seconds: float) -> None:
+    """Members of more and more groups, who join and leave no word."""
+    frames = []
+    for number in range(3000):
+        group = b"g%d" % number
+        body = struct.pack(">hhih", 11, 1, number, -1) + struct.pack(">h", len(group)) + group
+        body += struct.pack(">ii", 10_000, 10_000) + struct.pack(">h", 0)  # no member id yet
+        body += struct.pack(">h", 8) + b"consumer" + struct.pack(">i", 1)
+        body += struct.pack(">h", 5) + b"range" + struct.pack(">i", 4) + bytes(4)
+        frames.append(struct.pack(">i", len(body)) + body)
+    Flood(addresses["kafka"], 8, b"", b"".join(frames), reads=True).run(seconds)
+
+
+@attack("kafka", Kind.BOMBS)
+def kafka_bombs(addresses: Addresses, seconds: float) -> None:
+    """Batches of 2 KB that decompress to 60 MiB, to a topic that checks each record."""
+    batch = bytes(
+        build_batch([b"z" * (60 << 20)], keys=[b"k"], timestamps_ms=int(time.time() * 1000), codec="zstd")
+    )
+    produce = request_frame(requests.produce(9, "checked", batch), 1)
+    Flood(addresses["kafka"], 8, b"", produce * 50, reads=True).run(seconds)
+
+
+@attack("kafka", Kind.UNREAD)
 def unread_fetches(addresses: Addresses, seconds: float) -> None:
     """Kafka clients that fetch and do not read."""
     name = b"large"
@@ -406,7 +458,7 @@ def unread_fetches(addresses: Addresses, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@attack
+@attack("kafka", Kind.PIPELINE)
 def kafka_pipelined(addresses: Addresses, seconds: float) -> None:
     """Small requests without end: versions, coordinators and groups."""
     bodies = (
@@ -421,12 +473,25 @@ def kafka_pipelined(addresses: Addresses, seconds: float) -> None:
 # Text
 
 
-@attack
+@attack("text", Kind.UNREAD)
 def text_pipelined(addresses: Addresses, seconds: float) -> None:
     """Commands without end, on connections whose answers nobody reads."""
     body = b"METRICS"
     chunk = (struct.pack("<I", len(body)) + body) * 5000
     Flood(addresses["text"], 32, b"", chunk, reads=False).run(seconds)
+
+
+@attack("text", Kind.HALF_REQUEST)
+def text_half_frames(addresses: Addresses, seconds: float) -> None:
+    """Requests that are never complete: 63 of 64 KiB on each of many connections."""
+    _hold_sent(addresses["text"], struct.pack("<I", 65_536) + bytes(63 << 10), 6000, seconds)
+
+
+@attack("text", Kind.PIPELINE)
+def text_puts(addresses: Addresses, seconds: float) -> None:
+    """Large records without end, on very many connections."""
+    body = b"PUT flooded " + bytes(60 << 10)
+    Flood(addresses["text"], 900, b"", (struct.pack("<I", len(body)) + body) * 12, reads=True).run(seconds)
 
 
 # Pulsar
@@ -436,13 +501,13 @@ def _pulsar_connect() -> bytes:
     return simple_frame("connect", client_version="attacker", protocol_version=21)
 
 
-@attack
+@attack("pulsar", Kind.CONTROL_FRAMES)
 def pulsar_pings(addresses: Addresses, seconds: float) -> None:
     """PINGs without end on connections whose answers are read."""
     Flood(addresses["pulsar"], 8, _pulsar_connect(), simple_frame("ping") * 10_000, reads=True).run(seconds)
 
 
-@attack
+@attack("pulsar", Kind.UNREAD, Kind.LOOKUPS, Kind.PIPELINE)
 def pulsar_lookups(addresses: Addresses, seconds: float) -> None:
     """Requests without end on connections whose answers nobody reads."""
     asked = simple_frame("get_topics_of_namespace", request_id=1, namespace="public/default")
@@ -450,7 +515,7 @@ def pulsar_lookups(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["pulsar"], 64, _pulsar_connect(), asked * 2_000, reads=False).run(seconds)
 
 
-@attack
+@attack("pulsar", Kind.BOMBS)
 def pulsar_bombs(addresses: Addresses, seconds: float) -> None:
     """Batches of a few hundred bytes that decompress to 5 MiB."""
     size = 5 << 20
@@ -465,7 +530,7 @@ def pulsar_bombs(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["pulsar"], 8, first, bomb * 200, reads=True).run(seconds)
 
 
-@attack
+@attack("pulsar", Kind.HALF_REQUEST)
 def pulsar_half_frames(addresses: Addresses, seconds: float) -> None:
     """SENDs that are never complete: 4 of 5 MiB on each of four hundred connections."""
     frame = struct.pack(">I", 5 << 20) + bytes(4 << 20)
@@ -492,10 +557,60 @@ def pulsar_half_frames(addresses: Addresses, seconds: float) -> None:
     time.sleep(max(0.0, ends - time.monotonic()))
 
 
+@attack("pulsar", Kind.SESSIONS)
+def pulsar_producers(addresses: Addresses, seconds: float) -> None:
+    """Producers without end, of one topic."""
+    producers = b"".join(
+        simple_frame(
+            "producer", producer_id=number, request_id=number, topic="persistent://public/default/probe"
+        )
+        for number in range(1, 5_000)
+    )
+    Flood(addresses["pulsar"], 8, _pulsar_connect(), producers, reads=True).run(seconds)
+
+
 # S3
 
 
-@attack
+@attack("s3", Kind.PIPELINE)
+def s3_pipelined(addresses: Addresses, seconds: float) -> None:
+    """Lists of buckets without end."""
+    request = b"GET / HTTP/1.1\r\nhost: %b\r\n\r\n" % str(addresses["s3"]).encode()
+    Flood(addresses["s3"], 8, b"", request * 2000, reads=True).run(seconds)
+
+
+@attack("s3", Kind.HALF_REQUEST)
+def s3_half_bodies(addresses: Addresses, seconds: float) -> None:
+    """Objects of which most is never sent."""
+    head = b"PUT /attacked/half HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n\r\n"
+    request = head % (str(addresses["s3"]).encode(), 1 << 30)
+    _hold_sent(addresses["s3"], request + bytes(2 << 20), 300, seconds)
+
+
+@attack("s3", Kind.BOMBS)
+def s3_xml_bombs(addresses: Addresses, seconds: float) -> None:
+    """Deletes whose XML has entities that expand, and very deep elements."""
+    entities = b"".join(b'<!ENTITY e%d "%b">' % (n, b"&e%d;" % (n - 1) * 10) for n in range(1, 10))
+    expanding = b'<?xml version="1.0"?><!DOCTYPE d [<!ENTITY e0 "x">%b]><Delete>&e9;</Delete>' % entities
+    deep = b"<Delete>" * 60_000 + b"</Delete>" * 60_000
+    head = b"POST /attacked?delete HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n\r\n"
+    posts = [head % (str(addresses["s3"]).encode(), len(body)) + body for body in (expanding, deep)]
+    _post_all(addresses["s3"], itertools.cycle(posts), seconds, 16)
+
+
+@attack("s3", Kind.SESSIONS)
+def s3_uploads(addresses: Addresses, seconds: float) -> None:
+    """Multipart uploads that are begun and never completed."""
+    head = b"host: %b\r\ncontent-length: 0\r\n\r\n" % str(addresses["s3"]).encode()
+    with connect(addresses["s3"]) as setup:
+        setup.sendall(b"PUT /attacked HTTP/1.1\r\n" + head)
+        setup.recv(4096)
+    Flood(addresses["s3"], 8, b"", (b"POST /attacked/u?uploads HTTP/1.1\r\n" + head) * 500, reads=True).run(
+        seconds
+    )
+
+
+@attack("s3", Kind.UNREAD)
 def s3_unread(addresses: Addresses, seconds: float) -> None:
     """Clients that ask for large objects and do not read them."""
     address = addresses["s3"]
@@ -517,16 +632,41 @@ def s3_unread(addresses: Addresses, seconds: float) -> None:
     time.sleep(max(0.0, ends - time.monotonic()))
 
 
-@attack
+@attack("*", Kind.SILENT)
 def silent(addresses: Addresses, seconds: float) -> None:
     """Connections to every door that say nothing, more than the server has descriptors for."""
     _hold_silent(addresses, ("http", "kafka", "text", "pulsar", "s3"), seconds)
 
 
-@attack
+@attack("pulsar", Kind.SILENT_HANDSHAKES)
 def silent_handshakes(addresses: Addresses, seconds: float) -> None:
     """The same to a door with TLS, whose clients do not begin their handshakes."""
     _hold_silent(addresses, ("pulsar",), seconds)
+
+
+def _hold_sent(address: Address, data: bytes, connections: int, seconds: float) -> None:
+    """Send the same on many connections, and hold them."""
+    ends = time.monotonic() + seconds
+    rest: dict[socket.socket, memoryview] = {}
+    held = []
+    while time.monotonic() < ends:
+        if len(held) < connections:
+            with contextlib.suppress(OSError):
+                connection = connect(address)
+                connection.setblocking(False)
+                held.append(connection)
+                rest[connection] = memoryview(data)
+        else:
+            time.sleep(0.01)
+        for connection in list(rest):
+            try:
+                rest[connection] = rest[connection][connection.send(rest[connection]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                rest[connection] = memoryview(b"")
+            if not rest[connection]:
+                del rest[connection]
 
 
 def _hold_silent(addresses: Addresses, doors: tuple[str, ...], seconds: float) -> None:

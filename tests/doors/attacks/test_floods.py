@@ -89,6 +89,15 @@ def _fill(server: ServerProcess, records: int) -> None:
             assert response.status_code in (200, 201), response.text
 
 
+def _create_checked(server: ServerProcess) -> None:
+    """A topic whose records are checked one by one."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": str(server.address("kafka"))})
+    checked = NewTopic("checked", 1, 1, config={"mainstem.validate.records": "full"})
+    admin.create_topics([checked])["checked"].result(60)
+
+
 def _plant_bomb(server: ServerProcess) -> None:
     batch = build_batch([b"z" * (63 << 20)] * 4, timestamps_ms=int(time.time() * 1000), codec="zstd")
     _produce(server, "bomb", bytes(batch))
@@ -121,6 +130,11 @@ def test_others_are_served_during(server: ServerProcess, name: str, chaos: bool)
         _fill(server, 32)
     if name in _BOMBS:
         _plant_bomb(server)
+    if name == "kafka_bombs":
+        _create_checked(server)
+    if name == "text_puts":
+        with TextClient(server.address("text")) as text:
+            assert text.ask("REGISTER flooded") == "OK"
     check(run_attack(server, name, _WHOLE_S if chaos else _SLICE_S), chaos)
     began = time.monotonic()
     server.terminate()

@@ -6,10 +6,15 @@ import asyncio
 import base64
 import contextlib
 import gzip
+import ssl
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h2.connection
+import h2.events
 import httpx
 import pytest
 import zstandard
@@ -20,11 +25,19 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.decoding import Decoding
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_sessions import WatchSessions
-from mainstem.doors.budget import FrameRate, Pool, Seats, holder_of
+from mainstem.doors.budget import Budget, FrameRate, Pool, Seats, Turns, holder_of
 from mainstem.doors.http.door import HttpDoor
+from mainstem.doors.http.transport.app import App
+from mainstem.doors.kafka.door import KafkaDoor
+from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.pulsar.door import PulsarDoor
+from mainstem.doors.pulsar.messages import MessageMetadata
+from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame
+from mainstem.doors.s3.door import S3Door
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import Throttled
 from mainstem.ports.clock import ManualClock
+from tests.support.certificates import make_self_signed
 
 
 class _Connection:
@@ -67,6 +80,39 @@ async def test_waiting_principals_are_served_in_turn() -> None:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert pool.total == 80
+
+
+async def test_others_come_between_the_steps_of_clients_that_sent_ahead() -> None:
+    turns = Turns()
+    served: list[str] = []
+    for _ in range(4):
+        turns.later(lambda: served.append("ahead"))
+    for _ in range(6):
+        await asyncio.sleep(0)
+        served.append("other")
+    assert "ahead, ahead" not in ", ".join(served)
+
+
+async def test_the_time_of_tasks_counts_for_the_step_that_started_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstem.doors.budget.STEPS_AHEAD_PAUSE_S", 3600.0)
+    clock = ManualClock()
+    monkeypatch.setattr("mainstem.doors.budget.time", clock)
+    turns = Turns()
+    served: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def serve(number: int) -> None:
+        served.append(number)
+        clock.advance(1000)
+
+    for number in range(3):
+        turns.later(lambda number=number: tasks.append(asyncio.ensure_future(serve(number))))  # type: ignore[misc]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert served == [0]
+    await asyncio.gather(*tasks)
 
 
 async def test_an_unused_connection_makes_room_for_a_new_one() -> None:
@@ -217,3 +263,128 @@ async def test_more_partitions_than_allowed_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Throttled):
         await broker.add_partitions("a", 7)
     await broker.close()
+
+
+async def test_a_request_that_is_cancelled_before_it_begins_is_not_served(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+    serve = App.serve
+
+    async def recorded(app: App, scope: Any, *rest: Any) -> None:
+        served.append(scope["path"])
+        await serve(app, scope, *rest)
+
+    monkeypatch.setattr(App, "serve", recorded)
+    door = HttpDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    for stream, path in ((1, "/v0/topics"), (3, "/v0/health")):
+        names = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
+        client.send_headers(stream, names, end_stream=True)
+    client.reset_stream(1)
+    writer.write(client.data_to_send())
+    answered = False
+    while not answered:
+        events = client.receive_data(await asyncio.wait_for(reader.read(65_536), 60))
+        answered = any(isinstance(event, h2.events.StreamEnded) for event in events)
+    assert served == ["/v0/health"]
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_large_compressed_pulsar_messages_are_decoded_on_their_thread_and_stay_in_order(
+    broker: Broker,
+) -> None:
+    door = PulsarDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(simple_frame("connect", client_version="test", protocol_version=21))
+    writer.write(
+        simple_frame("producer", producer_id=1, request_id=1, topic="persistent://public/default/large")
+    )
+    frames = FrameBuffer()
+    await _receive_until(reader, frames, "producer_success")
+    for number, size in enumerate((1, 2 << 20, 1)):
+        content = bytes(size)
+        metadata = MessageMetadata(
+            producer_name=b"test", sequence_id=number, publish_time=1, compression=3, uncompressed_size=size
+        ).SerializeToString()
+        send = simple_frame("send", producer_id=1, sequence_id=number, num_messages=1)[8:]
+        writer.write(payload_frame(send, metadata, zstandard.compress(content)))
+    receipts = [await _receive_until(reader, frames, "send_receipt") for _ in range(3)]
+    assert [receipt.sequence_id for receipt in receipts] == [0, 1, 2]
+    assert [receipt.message_id.entryId for receipt in receipts] == [0, 1, 2]
+    assert broker.decoding.seconds > 0
+    writer.close()
+    await door.stop(1.0)
+
+
+async def _receive_until(reader: asyncio.StreamReader, frames: FrameBuffer, name: str) -> Any:
+    """The next command of this name."""
+    while True:
+        while (found := frames.next()) is not None:
+            command = parse_frame(found).command
+            if command.HasField(name):
+                return getattr(command, name)
+        frames.feed(await asyncio.wait_for(reader.read(65_536), 60))
+
+
+@pytest.mark.parametrize("name", ["http", "kafka", "pulsar", "s3"])
+async def test_a_handshake_counts_as_a_connection(broker: Broker, tmp_path: Path, name: str) -> None:
+    made = make_self_signed(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made / "cert.pem", made / "key.pem")
+    budget = Budget()
+    doors: dict[str, Callable[[], Any]] = {
+        "http": lambda: HttpDoor(broker, tls=tls, budget=budget),
+        "kafka": lambda: KafkaDoor(broker, security=KafkaSecurity(tls), budget=budget),
+        "pulsar": lambda: PulsarDoor(broker, tls=tls, budget=budget),
+        "s3": lambda: S3Door(broker, tls=tls, budget=budget),
+    }
+    door = doors[name]()
+    address = await door.start(Address("127.0.0.1", 0))
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    async with asyncio.timeout(60):
+        while not budget.seats.taken:  # noqa: ASYNC110  # there is no event to await
+            await asyncio.sleep(0.01)
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_before_connect_only_small_frames_are_taken(broker: Broker) -> None:
+    door = PulsarDoor(broker)
+    address = await door.start(Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(struct.pack(">I", 1 << 20))
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(1), 60) == b""
+    writer.close()
+    await door.stop(1.0)
+
+
+async def test_a_text_client_that_sends_far_ahead_is_cut_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.doors.budget.RECEIVED_BYTES_MAX", 1 << 20)
+    budget = Budget()
+    door = TextDoor(broker, budget=budget)
+    address = await door.start(Address("127.0.0.1", 0))
+    connections = [await asyncio.open_connection(address.host, address.port) for _ in range(40)]
+    half = struct.pack("<I", 60_000) + bytes(50_000)
+    for _, writer in connections:
+        writer.write(half)
+    async with asyncio.timeout(60):
+        while budget.floods_closed < 20:  # noqa: ASYNC110  # there is no event to await
+            await asyncio.sleep(0.01)
+    assert budget.received.total <= 1 << 20
+    put = b"REGISTER kept"
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(struct.pack("<I", len(put)) + put)
+    assert await asyncio.wait_for(reader.readexactly(6), 60) == b"\2\0\0\0OK"
+    for _, one in (*connections, (reader, writer)):
+        one.close()
+    await door.stop(1.0)
+    assert budget.received.total == 0

@@ -11,14 +11,21 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
+from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.budget import STEP_S, holder_of, peer_of
 from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.consumers import PulsarConsumer
 from mainstem.doors.pulsar.errors import ServerError, code_of
 from mainstem.doors.pulsar.messages import TYPES, BaseCommand
-from mainstem.doors.pulsar.producers import PulsarProducer, SendRunWaiter, SendWaiter
-from mainstem.doors.pulsar.records import SEND_FRAME_BYTES_MAX, parse_sends, receipt_frames
+from mainstem.doors.pulsar.producers import PublishedEntry, PulsarProducer, SendRunWaiter, SendWaiter
+from mainstem.doors.pulsar.records import (
+    SEND_FRAME_BYTES_MAX,
+    BuiltBatch,
+    batch_of,
+    parse_sends,
+    receipt_frames,
+)
 from mainstem.doors.pulsar.transactions import in_transaction, transaction_of
 from mainstem.doors.pulsar.wire import (
     ACK_BYTES_MIN,
@@ -73,6 +80,7 @@ class PulsarConnection(asyncio.Protocol):
         self._paused = False
         self._held = False  # by the rates of the principal
         self._waits = False  # for its turn, because it sent far ahead
+        self._decodes = False  # a message of it, on another thread
         self._started = 0  # requests, ever
         self._unstored_bytes = 0
         self._counted = 0  # bytes that the budget counts for this connection
@@ -314,20 +322,46 @@ class PulsarConnection(asyncio.Protocol):
         producer = self.producers.get(command.producer_id)
         if producer is None:
             return  # closed meanwhile: the client sends it again
-        context = self.context
         self._unstored_bytes += len(rest)
         try:
+            entry = PublishedEntry.parse(rest)
             writes = None
             if in_transaction(command):
-                writes = context.broker.transactions.writes(transaction_of(self, command))
-            producer.send(
-                context.broker.appends, context.broker.streams.get(producer.topic.name), command, rest, writes
-            )
+                writes = self.context.broker.transactions.writes(transaction_of(self, command))
+            elif entry.expands:
+                self._decodes = True
+                self._start("send", self._send_decoded(producer, command, entry), _NO_REQUEST)
+                return
+            self._append(producer, command, entry, writes)
         except MainstemError as error:
             self._unstored_bytes -= len(rest)
             self._send_error(producer.id, command.sequence_id, error)
-            return
-        self._throttle(producer, len(rest), max(command.num_messages, 1))
+
+    async def _send_decoded(self, producer: PulsarProducer, command: Any, entry: PublishedEntry) -> None:
+        """Send what takes long to decompress. The connection waits, so that its messages stay in order."""
+        try:
+            built = await self.context.broker.decoding.run(
+                self._holder, lambda: batch_of(entry.metadata, entry.payload)
+            )
+            self._append(producer, command, entry, None, built)
+        except MainstemError as error:
+            self._unstored_bytes -= entry.size
+            self._send_error(producer.id, command.sequence_id, error)
+        finally:
+            self._decodes = False
+
+    def _append(
+        self,
+        producer: PulsarProducer,
+        command: Any,
+        entry: PublishedEntry,
+        writes: TransactionWrites | None,
+        built: BuiltBatch | None = None,
+    ) -> None:
+        broker = self.context.broker
+        topic = broker.streams.get(producer.topic.name)
+        producer.send(broker.appends, topic, command, entry, writes, built)
+        self._throttle(producer, entry.size, max(command.num_messages, 1))
 
     def _send_together(self) -> bool:
         """Store the messages of the next SENDs as one batch. False: serve the next frame alone."""
@@ -568,6 +602,7 @@ class PulsarConnection(asyncio.Protocol):
             or self._requests >= PULSAR_REQUESTS_MAX
             or self._held
             or self._waits
+            or self._decodes
             or (not self._authenticated and self._requests > 0)
             or not self._writable
         )

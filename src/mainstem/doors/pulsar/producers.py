@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
+from mainstem import limits
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.append import Appends
 from mainstem.broker.exclusive_producers import ExclusiveProducers
@@ -17,12 +18,38 @@ from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
-from mainstem.doors.pulsar.records import SEND_BATCH_BYTES_MAX, BatchStamp, SendRun, batch_of
+from mainstem.doors.pulsar.records import SEND_BATCH_BYTES_MAX, BatchStamp, BuiltBatch, SendRun, batch_of
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
 from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
 
+INLINE_BYTES_MAX = 256 * limits.KIB  # a larger payload is decompressed on the decoding thread
+
 SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
+
+
+class PublishedEntry(NamedTuple):
+    """What a SEND carries."""
+
+    metadata: Any
+    payload: memoryview
+    last_chunk: bool
+    size: int
+
+    @classmethod
+    def parse(cls, rest: memoryview) -> PublishedEntry:
+        """Raises InvalidBatch."""
+        encoded, payload = split_payload(rest)
+        try:
+            metadata = MessageMetadata.FromString(encoded)
+        except DecodeError:
+            raise InvalidBatch("the metadata of the message is damaged") from None
+        return cls(metadata, payload, metadata.chunk_id + 1 >= metadata.num_chunks_from_msg, len(rest))
+
+    @property
+    def expands(self) -> bool:
+        """Whether decompressing it, and compressing its records, takes long."""
+        return bool(self.metadata.compression) and self.metadata.uncompressed_size > INLINE_BYTES_MAX
 
 
 class ProducerClient(Protocol):
@@ -128,25 +155,20 @@ class PulsarProducer:
         appends: Appends,
         topic: Topic | None,
         command: Any,
-        rest: memoryview,
+        entry: PublishedEntry,
         transaction: TransactionWrites | None,
+        built: BuiltBatch | None = None,
     ) -> None:
-        """Append a message or a batch. Raises what is wrong with it."""
+        """Append a message or a batch. `built`: its record batch, if there is one. Raises what is wrong with it."""
         topic = self._check(topic)
-        encoded, payload = split_payload(rest)
-        try:
-            metadata = MessageMetadata.FromString(encoded)
-        except DecodeError:
-            raise InvalidBatch("the metadata of the message is damaged") from None
         stamp = None if transaction is None else BatchStamp(*transaction.next_batch(self.stream))
-        last_chunk = metadata.chunk_id + 1 >= metadata.num_chunks_from_msg
-        built = batch_of(metadata, payload, stamp)
+        built = built or batch_of(entry.metadata, entry.payload, stamp)
         number, highest = command.sequence_id, command.highest_sequence_id
         waiter = SendWaiter(
-            self.client, self, number, highest, len(rest), None if stamp is None else stamp.producer
+            self.client, self, number, highest, entry.size, None if stamp is None else stamp.producer
         )
         # All chunks of a message have its sequence id: the last one counts.
-        numbered = topic.config.deduplication and last_chunk
+        numbered = topic.config.deduplication and entry.last_chunk
         appends.batches(
             topic,
             max(self.partition, 0),
@@ -158,7 +180,7 @@ class PulsarProducer:
         if transaction is not None:
             transaction.wrote(self.stream, built.count)
         self.messages += built.count
-        self.bytes += len(rest)
+        self.bytes += entry.size
 
     @staticmethod
     def joins_sends(topic: Topic | None) -> bool:

@@ -42,6 +42,7 @@ class TextConnection(asyncio.Protocol):
         self._frames = FrameReader()
         self._waiting: deque[Request] = deque()
         self._waiting_bytes = 0
+        self._counted = 0  # bytes that the budget counts for this connection
         self._worker: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -88,6 +89,7 @@ class TextConnection(asyncio.Protocol):
         self._lost = True
         self._reading = False
         self._writable.set()
+        self._count_received()
         self._connections.forget(self)
 
     def pause_writing(self) -> None:
@@ -131,6 +133,7 @@ class TextConnection(asyncio.Protocol):
         self._pause_or_resume()
         if self._waiting and self._worker is None:
             self._worker = self._connections.work(self._serve())
+        self._count_received()
 
     def _next_request(self) -> Request | None:
         try:
@@ -147,6 +150,21 @@ class TextConnection(asyncio.Protocol):
             and self._waiting_bytes < limits.TEXT_PIPELINE_BYTES_MAX
         )
 
+    def _count_received(self) -> None:
+        """Tell the budget how many bytes are held for this connection. One that holds more than a request while its
+        client exceeds its share is closed."""
+        held = 0 if self._lost else len(self._frames) + self._waiting_bytes
+        budget, change = self._connections.budget, held - self._counted
+        self._counted = held
+        if change <= 0:
+            budget.received.give(self.peer, -change)
+            return
+        budget.received.take(self.peer, change)
+        served_alone = self._worker is not None and held <= limits.TEXT_FRAME_BYTES_MAX
+        if not served_alone and budget.received.over(self.peer):
+            budget.floods_closed += 1
+            self._transport.abort()
+
     def _pause_or_resume(self) -> None:
         full = not self._has_room()
         if not self._reading or full == self._paused:
@@ -161,8 +179,12 @@ class TextConnection(asyncio.Protocol):
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        ends = loop.time() + STEP_S
         try:
+            if (
+                len(self._waiting) > 1
+            ):  # it sent ahead: many such connections at once must not serve all in one turn
+                await self._connections.budget.turns.wait()
+            ends = loop.time() + STEP_S
             while self._waiting and await self._can_write():
                 run = next_run(self._waiting)
                 self._waiting_bytes -= sum(len(put.payload) for put in run if isinstance(put, PutRequest))
@@ -175,7 +197,7 @@ class TextConnection(asyncio.Protocol):
                     return
                 self._receive()
                 if loop.time() >= ends and self._waiting:
-                    await self._connections.turns.wait()
+                    await self._connections.budget.turns.wait()
                     ends = loop.time() + STEP_S
         finally:
             self._worker = None

@@ -33,7 +33,7 @@ class HeldConnection(Protocol):
 class TextConnections(OpenConnections[HeldConnection]):
     def __init__(self, budget: Budget, limit: int, idle_s: float) -> None:
         super().__init__()
-        self.turns = budget.turns
+        self.budget = budget
         self._seats = budget.door(limit)
         self._idle_s = idle_s
         self._sweep: asyncio.TimerHandle | None = None

@@ -30,6 +30,10 @@ class FrameReader:
         self._buffer = bytearray()
         self._start = 0  # bytes before it are consumed
 
+    def __len__(self) -> int:
+        """How many bytes it holds."""
+        return len(self._buffer) - self._start
+
     def feed(self, data: bytes) -> None:
         if self._start:
             del self._buffer[: self._start]
@@ -53,7 +57,7 @@ class FrameReader:
     @property
     def incomplete(self) -> bool:
         """Whether bytes wait for the rest of their frame."""
-        return len(self._buffer) > self._start
+        return len(self) > 0
 
     def clear(self) -> None:
         self._buffer = bytearray()

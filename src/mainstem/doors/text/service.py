@@ -147,6 +147,9 @@ class TextService:
 
     async def _put_all(self, puts: Sequence[PutRequest], caller: TextCaller) -> list[bytes]:
         """One append per topic, concurrently: within a topic, the order is that of the connection."""
+        topic = puts[0].topic
+        if all(put.topic == topic for put in puts):  # without a task, which a busy event loop starts late
+            return await self._put(topic, [put.payload for put in puts], caller)
         by_topic: dict[str, list[int]] = {}
         for index, put in enumerate(puts):
             by_topic.setdefault(put.topic, []).append(index)
@@ -170,7 +173,9 @@ class TextService:
             config = self._broker.topic(topic).config
         except MainstemError as error:
             return [refusal(error)] * len(payloads)
-        batches = _batches(payloads, config.max_message_bytes)
+        batches = list(_batches(payloads, config.max_message_bytes))
+        if len(batches) == 1:
+            return await self._append(topic, batches[0])
         if config.discard == "reject":
             # Whether a batch fits depends on those before it, so each is settled before the next one starts.
             served = [await self._append(topic, batch) for batch in batches]

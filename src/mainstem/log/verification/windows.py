@@ -26,6 +26,10 @@ class WindowedFile:
     def path(self) -> Path:
         return self._file.path
 
+    @property
+    def descriptor(self) -> int | None:
+        return self._file.descriptor
+
     def preadv(self, buffer: bytearray | memoryview, offset: int) -> int:
         wanted = len(buffer)
         if wanted >= _WINDOW_BYTES:

@@ -155,8 +155,22 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         found = column.to_pylist()
     except (ValueError, OverflowError):  # times that Python cannot represent
-        found = column.cast(pa.string()).to_pylist()
+        found = [_value(scalar) for scalar in column]
     return [_plain(value) for value in found]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """A value of Python, with text for times that it cannot represent."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _value(each) for name, each in scalar.items()}
+    if isinstance(scalar, pa.ListScalar):  # a map, too: a list of pairs
+        return [_value(each) for each in scalar.values]
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return scalar.cast(pa.string()).as_py()
 
 
 def _plain(value: Any) -> Any:

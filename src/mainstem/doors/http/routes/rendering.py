@@ -14,7 +14,7 @@ from mainstem.errors import invariant
 from mainstem.records import kernels
 from mainstem.records.building import build_batch, build_plain
 from mainstem.records.compiled import compiled
-from mainstem.records.index import Integers, index_slices
+from mainstem.records.index import Integers, copied, index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
 from mainstem.records.reserved_headers import META, NODE, find_reserved_headers, find_trace, nodes_among
 
@@ -23,7 +23,7 @@ JSON_NESTING_MAX = 512  # levels of arrays and objects in a value rendered as JS
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _encode = _quote = msgspec.json.Encoder().encode
 
-_BASE64_STEP_BYTES = 3 * limits.MIB  # a multiple of 3, so that the parts join
+_BASE64_STEP_BYTES = 3 * 256 * limits.KIB  # a multiple of 3, so that the parts join
 
 
 def render(
@@ -118,7 +118,7 @@ def _headers(source: memoryview, fields: Integers, row: int) -> list[tuple[str, 
 
 
 def _span(source: memoryview, at: int, length: int) -> bytes | None:
-    return None if length < 0 else bytes(source[at : at + length])
+    return None if length < 0 else copied(source, int(at), int(length))
 
 
 def data_field(value: bytes | None) -> tuple[bytes, ...]:

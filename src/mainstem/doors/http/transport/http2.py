@@ -207,6 +207,8 @@ class Http2Connection(asyncio.Protocol):
 
     async def _run(self, stream: _Stream) -> None:
         try:
+            if stream.left:  # cancelled before it began
+                return
             await self._app.serve(stream.scope, stream.receive, stream.send, stream.write)
             if not stream.answered and not stream.left:
                 self._h2.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)

@@ -10,9 +10,10 @@
 | SUSPECT                           | an fsync failed: writes may be missing, even without a reboot  |
 | quarantine/                       | copies of bytes that recovery cut; never read again            |
 
-Three threads: one writes commits, one syncs, and one does the work that no caller waits for (seals, drops,
-checkpoints). `append_now` and `sync_now` run in the thread of their caller instead: the event loop calls them while
-that is fast (see `Shortcut`), and the embedded log calls them in the threads of its users.
+Three threads: one writes commits, one syncs what the kernel cannot sync without a thread (see `AsyncSync`), and one
+does the work that no caller waits for (seals, drops, checkpoints). `append_now` and `sync_now` run in the thread of
+their caller instead: the event loop calls them while that is fast (see `Shortcut`), and the embedded log calls them in
+the threads of its users.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Self
 
 from mainstem import limits
 from mainstem.errors import LogDamaged, MainstemError, NoDescriptors, NoSpace, ReadOnly, invariant
+from mainstem.ports.async_sync import AsyncSync
 from mainstem.ports.commitlog.local import identity, segments
 from mainstem.ports.commitlog.local.checkpoints import LocalCheckpoints
 from mainstem.ports.commitlog.local.identity import LogId
@@ -40,13 +42,9 @@ from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObje
 from mainstem.ports.files import Files, Lock, OsFiles, make_directories
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
-SHORTCUT_SLOW_S = 0.001  # a slower write there closes the shortcut …
-SHORTCUT_CLOSED_S = 1.0  # … for this long
-SHORTCUT_SYNC_S_MAX = (
-    0.001  # syncs may run on the event loop while they take less on average; after a slower one …
-)
+SHORTCUT_SLOW_S = 0.001  # writes and syncs may run there while they take less on average; after slower ones …
 SHORTCUT_CLOSED_FACTOR = 20  # … none does for this many times as long: it is blocked 5 % of the time at most
-_SYNC_WEIGHT = 1 / 8  # of the newest sync in the average
+_NEWEST_WEIGHT = 1 / 8  # of the newest write or sync in the average
 
 __all__ = ["LocalCommitLog", "RecoveryReport", "open_reader"]
 
@@ -55,33 +53,37 @@ class Shortcut:
     """Small commits are written on the event loop, while that is fast.
 
     Handing a write to a thread and back costs two switches, about 100 µs: more than a small write into the kernel's
-    memory takes. But a kernel short of clean pages makes the writer wait, and that must not be the loop: one slow write
-    closes the shortcut for a while.
+    memory takes. But a kernel short of clean pages makes the writer wait, and that must not be the loop: slow writes
+    close the shortcut for a while. A single one does not, unless it is very slow: it also takes long when another
+    process gets the processor meanwhile.
 
     The same holds for the sync of a commit that nothing else waits behind. All syncs are timed, on whatever thread they
     run, and the loop runs them only while they are fast. At first they are taken to be slow."""
 
     def __init__(self) -> None:
+        self._write_s = 0.0  # moving average
         self._closed_until = 0.0
-        self._sync_s = 10 * SHORTCUT_SYNC_S_MAX  # moving average
+        self._sync_s = 10 * SHORTCUT_SLOW_S  # moving average
         self._syncs_closed_until = 0.0
 
     def synced(self, seconds: float) -> None:
         """A sync took so long."""
-        self._sync_s += (seconds - self._sync_s) * _SYNC_WEIGHT
-        if seconds > SHORTCUT_SYNC_S_MAX:
+        self._sync_s += (seconds - self._sync_s) * _NEWEST_WEIGHT
+        if seconds > SHORTCUT_SLOW_S:
             self._syncs_closed_until = time.perf_counter() + seconds * SHORTCUT_CLOSED_FACTOR
 
     @property
     def open_to_syncs(self) -> bool:
-        return self._sync_s <= SHORTCUT_SYNC_S_MAX and time.perf_counter() >= self._syncs_closed_until
+        return self._sync_s <= SHORTCUT_SLOW_S and time.perf_counter() >= self._syncs_closed_until
 
     def open(self, size: int) -> bool:
         return size <= SHORTCUT_BYTES_MAX and time.perf_counter() >= self._closed_until
 
-    def close(self) -> None:
-        """A write took too long."""
-        self._closed_until = time.perf_counter() + SHORTCUT_CLOSED_S
+    def wrote(self, seconds: float) -> None:
+        """A write on the loop took so long."""
+        self._write_s += (seconds - self._write_s) * _NEWEST_WEIGHT
+        if seconds > SHORTCUT_SLOW_S and self._write_s > SHORTCUT_SLOW_S:
+            self._closed_until = time.perf_counter() + self._write_s * SHORTCUT_CLOSED_FACTOR
 
 
 class LocalCommitLog:
@@ -112,7 +114,10 @@ class LocalCommitLog:
         self._write_lane = SerialExecutor("mainstem-write")
         self._sync_lane = SerialExecutor("mainstem-sync")
         self._chore_lane = SerialExecutor("mainstem-chores")
-        self._syncing = threading.Lock()  # on the sync thread, or after a write on the write thread
+        self._async_sync = AsyncSync.open()
+        self._syncing = (
+            threading.Lock()
+        )  # by the kernel, on the sync thread, or after a write on the write thread
         self._closed = False
 
     @classmethod
@@ -213,7 +218,9 @@ class LocalCommitLog:
         placement = self._append_quickly(entry, slices, crc)
         if placement is not None:
             return placement, None
-        if not self._sync_lane.idle:  # it syncs older commits: the write need not wait for them
+        if (
+            not self._sync_lane.idle or self._syncing.locked()
+        ):  # it syncs older commits: the write need not wait for them
             return await self.append(entry, slices, crc), None
         return await self._write_lane.run(lambda: self._append_synced(entry, slices, crc))
 
@@ -233,8 +240,7 @@ class LocalCommitLog:
         try:
             return self._writer.append(entry, slices, self._synced, crc)
         finally:
-            if time.perf_counter() - began > SHORTCUT_SLOW_S:
-                self._shortcut.close()
+            self._shortcut.wrote(time.perf_counter() - began)
 
     def syncs_now(self) -> bool:
         return (
@@ -260,7 +266,40 @@ class LocalCommitLog:
 
     async def sync(self) -> int:
         """Make everything written so far durable. Raises ReadOnly, permanently."""
-        return await self._sync_lane.run(self._sync)
+        synced = self._start_sync()
+        return await (self._sync_lane.run(self._sync) if synced is None else synced)
+
+    def _start_sync(self) -> asyncio.Future[int] | None:
+        """Have the kernel sync, without a thread. None where that is not possible."""
+        if self._async_sync is None or not self._sync_lane.idle or not self._syncing.acquire(blocking=False):
+            return None
+        try:
+            found = self._writer.begin_sync()
+            began = time.perf_counter()
+            synced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+            def ended(error: OSError | None) -> None:
+                self._shortcut.synced(time.perf_counter() - began)
+                try:
+                    self._writer.end_sync(file, error)
+                    self._synced = end
+                except ReadOnly as refusal:
+                    if not synced.done():
+                        synced.set_exception(refusal)
+                finally:
+                    self._syncing.release()
+                if not synced.done():  # the caller may have been cancelled
+                    synced.set_result(end)
+
+            if found is not None:
+                end, file = found
+                if file.descriptor is not None and self._async_sync.start(file.descriptor, ended):
+                    return synced
+        except BaseException:
+            self._syncing.release()
+            raise
+        self._syncing.release()
+        return None
 
     def _sync(self) -> int:
         with self._syncing:
@@ -416,6 +455,8 @@ class LocalCommitLog:
                 await self.sync()
         finally:
             try:
+                if self._async_sync is not None:
+                    self._async_sync.close()
                 await self._write_lane.run(self._writer.close)
             finally:
                 await asyncio.to_thread(self._release)

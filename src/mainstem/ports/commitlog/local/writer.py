@@ -177,6 +177,22 @@ class SegmentWriter:
             finished.close()
         return end
 
+    def begin_sync(self) -> tuple[int, File] | None:
+        """The file whose fdatasync makes everything written so far durable, and the position below which that is.
+        None: it takes more than that, use `sync`. Then call `end_sync`."""
+        self.check()
+        end = self.end  # read before the segments, as in `sync`
+        with self._lock:
+            dirty = list(self._unsynced)
+        return (end, dirty[0].file) if len(dirty) == 1 and dirty[0].named else None
+
+    def end_sync(self, file: File, error: OSError | None) -> None:
+        """The fdatasync of `begin_sync` ended. Raises ReadOnly if it failed, which is final."""
+        if error is not None:
+            raise self.fail(error) from error
+        if not file.in_place():
+            raise self._replaced(file)
+
     def fail(self, error: Exception) -> ReadOnly:
         """Stop writing: which of our pages the kernel still has is unknown."""
         if self.failure is None:

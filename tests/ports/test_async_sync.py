@@ -1,0 +1,138 @@
+"""The kernel syncs the log, so that a busy event loop does not keep a thread from it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mainstem.errors import ReadOnly
+from mainstem.ports.async_sync import AsyncSync, Ended
+from mainstem.ports.commitlog.local.log import LocalCommitLog
+from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
+
+
+class _Held:
+    """Starts syncs that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.ended: Ended | None = None
+
+    def start(self, file: int, ended: Ended) -> bool:
+        self.ended = ended
+        return True
+
+    def end(self, error: OSError | None = None) -> None:
+        assert self.ended is not None
+        self.ended(error)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> LocalCommitLog:
+    log = await LocalCommitLog.open(tmp_path / "log", prepare_ahead=False)
+    await log.append(b"first", [b"x"])
+    await log.sync()  # which also syncs the directory
+    await log.append(b"second", [b"x"])
+    return log
+
+
+@pytest.fixture
+def opened() -> AsyncSync:
+    opened = AsyncSync.open()
+    if opened is None:
+        pytest.skip("this system has no asynchronous syncs")
+    return opened
+
+
+async def test_the_end_of_a_sync_arrives_on_the_event_loop(opened: AsyncSync, tmp_path: Path) -> None:
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    for _ in range(3):
+        os.write(file, b"x")
+        ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        assert opened.start(file, ended.set_result)
+        assert await ended is None
+    os.close(file)
+    opened.close()
+
+
+async def test_what_cannot_be_synced_is_left_to_a_thread(opened: AsyncSync) -> None:
+    reading, writing = os.pipe()
+    assert not opened.start(writing, lambda _: None)
+    os.close(reading)
+    os.close(writing)
+    assert not opened.start(writing, lambda _: None)
+    opened.close()
+    opened.close()
+
+
+async def test_a_sync_needs_no_thread(
+    opened: AsyncSync, log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.close()
+    ran: list[Callable[[], object]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(SerialExecutor, "run", lambda self, call: ran.append(call))
+        assert await log.sync() == log.end == log.synced
+    assert not ran
+    await log.close()
+
+
+async def test_a_failed_sync_is_final(log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = _Held()
+    monkeypatch.setattr(log, "_async_sync", held)
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+    held.end(OSError(errno.EIO, "damaged"))
+    with pytest.raises(ReadOnly, match="damaged"):
+        await syncing
+    assert log.synced == 1
+    assert log.suspect
+    with pytest.raises(ReadOnly):
+        await log.append(b"third", [b"x"])
+    await log.close()
+
+
+async def test_a_sync_goes_on_when_its_caller_is_cancelled(
+    log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held()
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_async_sync", held)
+        syncing = asyncio.ensure_future(log.sync())
+        await asyncio.sleep(0)
+        syncing.cancel()
+        await asyncio.gather(syncing, return_exceptions=True)
+        held.end()
+        assert log.synced == 2
+    await log.append(b"third", [b"x"])
+    assert await log.sync() == 3
+    await log.close()
+
+
+async def test_a_log_closes_after_its_running_sync(
+    log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held()
+    monkeypatch.setattr(log, "_async_sync", held)
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(log.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    held.end()
+    await asyncio.gather(syncing, closing)
+
+
+async def test_a_file_that_was_replaced_meanwhile_stops_the_log(log: LocalCommitLog, tmp_path: Path) -> None:
+    (segment,) = (tmp_path / "log" / "wal").glob("*.wal")
+    segment.rename(segment.with_suffix(".moved"))
+    with pytest.raises(ReadOnly, match="replaced"):
+        await log.sync()
+    await log.close()
