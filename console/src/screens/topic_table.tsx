@@ -189,10 +189,10 @@ function Enabled(props: { name: string; view: View; lacking?: string; turnOff: (
               { name: "_offset", cell: (row: PlacedMessage) => row.offset, number: true },
               { name: "_timestamp", cell: (row: PlacedMessage) => time(row.timestamp_ms) },
               { name: "_key", cell: (row: PlacedMessage) => <span class="mono">{row.key ? summary(row.key, 40) : "null"}</span> },
-              ...columns.map((column) => ({
-                name: column.name,
-                cell: (row: PlacedMessage) => <span class="mono">{fieldOf(row, column.path)}</span>,
-              })),
+              // Columns without a path come from a schema of the registry: the preview does not decode those values.
+              ...columns.flatMap(({ name, path }) =>
+                path ? [{ name, cell: (row: PlacedMessage) => <span class="mono">{fieldOf(row, path)}</span> }] : [],
+              ),
               { name: "_value", cell: (row: PlacedMessage) => <span class="mono">{summary(row.value, 120)}</span>, wide: true },
             ]}
           />

@@ -110,7 +110,7 @@ class LakePlanner:
                 try:
                     work = None if self._is_leased(stream) else await self._due(topic, stream, request, room)
                     if work is not None:
-                        with suppress(TableIncompatible):  # settling the tables reports it; columns stay as they are
+                        with suppress(TableIncompatible):  # settling reports it; the columns stay as they are
                             await self._columns.include(topic)
                 except NotFound:
                     continue  # deleted meanwhile
