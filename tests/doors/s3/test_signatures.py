@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_unknown_wrong_and_missing_credentials_are_refused(guarded: ServerProces
             client(guarded, id, secret).list_buckets()
         assert code(refused) == expected
     assert httpx.get(f"http://{guarded.address('s3')}/").status_code == 403
+
+
+@pytest.mark.parametrize("length", [1, 1_000, 1 << 30])
+def test_a_refusal_does_not_wait_for_the_body(guarded: ServerProcess, length: int) -> None:
+    address = guarded.address("s3")
+    with socket.create_connection((address.host, address.port), 30) as connection:
+        connection.sendall(f"PUT /own-b/k HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
 def test_a_session_token_cannot_be_changed_or_used_with_another_key(guarded: ServerProcess) -> None:

@@ -36,7 +36,10 @@ from mainstem.errors import MainstemError
 from mainstem.metrics import Metric, one
 
 REQUESTS_MAX = 4_096  # under way
-DRAINED_BYTES_MAX = 256 * limits.KIB  # of a body that is not needed, so that the connection can be used again
+DRAINED_BYTES_MAX = (
+    256 * limits.KIB
+)  # of a body that is not needed, so that the connection can be used again …
+DRAINED_S_MAX = 0.5  # … if it arrives within this time: the response waits for it
 
 _log = events.named("s3")
 
@@ -184,7 +187,7 @@ class S3App:
             headers.append((b"content-length", b"%d" % length))
         if exchange.body is not None and not exchange.body.complete:
             if exchange.headers.get("expect", "").lower() != "100-continue":
-                await exchange.body.drain(DRAINED_BYTES_MAX)
+                await exchange.body.discard(DRAINED_BYTES_MAX, DRAINED_S_MAX)
             if not exchange.body.complete:
                 headers.append((b"connection", b"close"))
         if response.spans is not None:

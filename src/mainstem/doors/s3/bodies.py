@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import crc32c
@@ -142,8 +143,16 @@ class S3Body:
             parts.append(chunk)
         return b"".join(parts)
 
-    async def drain(self, bytes_max: int) -> None:
-        """Receive and discard the rest, up to some bytes."""
+    async def discard(self, bytes_max: int, seconds_max: float) -> None:
+        """Receive the rest, unless it is larger or arrives more slowly. Raises ClientGone."""
+        declared = self._headers.get("content-length", "")
+        if declared.isdigit() and len(declared) < 16 and int(declared) - self.received > bytes_max:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await self._drain(bytes_max)
+
+    async def _drain(self, bytes_max: int) -> None:
         while self._more and bytes_max > 0:
             bytes_max -= len(await self._receive_some())
 
@@ -259,7 +268,7 @@ class S3Body:
                 signed += f"{name.strip().lower()}:{value.strip()}\n".encode()
         if self._signed_trailer and self._signatures is not None:
             self._signatures.check_trailer(signed, self._trailers.get("x-amz-trailer-signature", ""))
-        await self.drain(CHUNK_HEAD_BYTES_MAX)
+        await self._drain(CHUNK_HEAD_BYTES_MAX)
 
     # Checking
 
