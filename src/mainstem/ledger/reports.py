@@ -1,4 +1,4 @@
-"""Reports: the last status that each pipeline and lake driver sent, so that every broker can show it."""
+"""Reports: the last status of each pipeline, of each lake driver and of tables, so that every broker can show it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ REPORT_BYTES_MAX = 256 * limits.KIB
 
 PIPELINE = "pipeline"
 LAKE_DRIVER = "lake driver"
-_KINDS = (LAKE_DRIVER, PIPELINE)
+TABLES = "tables"
+_KINDS = (LAKE_DRIVER, PIPELINE, TABLES)
 
 
 class KeepReport(Command, frozen=True, tag=150):

@@ -36,6 +36,7 @@ from mainstem.errors import (
     described,
 )
 from mainstem.ledger.config import TopicConfig
+from mainstem.ledger.reports import TABLES, KeepReport, StoredReport
 from mainstem.ledger.table import Table
 from mainstem.ledger.tables import LEVELS, DeclareTable, table_namespace
 from mainstem.ledger.topics import Topic
@@ -46,6 +47,9 @@ from mainstem.tables.catalog import TOPIC_SUFFIX, Catalog, TableChange, sanitise
 from mainstem.tables.columns import declared, decode_columns, encode_columns
 from mainstem.tables.registry import RegistryColumns, column_source
 from mainstem.tables.table_metadata import TableUpdates
+
+PROBLEMS_MAX = 100  # kept for other brokers
+PROBLEM_CHARS_MAX = 400
 
 _events = events.named("tables")
 
@@ -91,7 +95,8 @@ class TopicTables:
         self._expiry_ms: dict[bytes, int] = {}  # table id → when to check it next for old snapshots
         self._expiring: set[bytes] = set()  # tables whose snapshots this round of publishing checks
         self._widened: dict[bytes, str] = {}  # table id → columns that the table has
-        self._problems: dict[bytes, str] = {}  # topic id → why its tables differ from the topic's settings
+        # The problems that the ledger has, decoded.
+        self._read_problems: tuple[StoredReport, dict[bytes, str]] | None = None
 
     # Enable and disable
 
@@ -107,7 +112,7 @@ class TopicTables:
         topic = self._topics.get(name)
         async with self._settling:
             await self._settle(topic)
-            self._problems.pop(topic.topic_id, None)
+            await self._keep({id: text for id, text in self._problems.items() if id != topic.topic_id})
         return await self.status(topic)
 
     def subject_of(self, name: str, schema: object) -> str | None:
@@ -148,25 +153,23 @@ class TopicTables:
 
     # Settle
 
-    async def settle(self) -> dict[str, str]:
-        """Create, widen and drop tables to match the topics. Returns, by topic, why a table could not be settled."""
-        problems: dict[str, str] = {}
+    async def _settle_all(self) -> dict[bytes, str]:
+        """Create, widen and drop tables to match the topics. Returns, by topic id, why a table could not be settled."""
         found: dict[bytes, str] = {}
         ledger = self._log.ledger
         async with self._settling:
             state = (ledger.topics.digest, ledger.tables.declarations_digest)
             if state == self._settled:
-                return problems
+                return found
             for topic in list(ledger.topics):
                 try:
                     await self._settle(topic)
                 except Exception as error:  # noqa: BLE001 - only this topic fails: the others continue
                     if self._log.ledger.topics.by_id(topic.topic_id) is None:
                         continue  # deleted meanwhile
-                    problems[topic.name] = found[topic.topic_id] = described(error)
-            self._settled = None if problems else state
-            self._problems = found
-        return problems
+                    found[topic.topic_id] = described(error)[:PROBLEM_CHARS_MAX]
+            self._settled = None if found else state
+        return found
 
     async def _settle(self, topic: Topic) -> None:
         tables = self._log.ledger.tables
@@ -213,22 +216,43 @@ class TopicTables:
         """Before a round of publishing: settle, delete orphans, and choose the tables that expire snapshots.
 
         Returns why a topic has no table although it should, by topic."""
-        problems = await self.settle()
+        problems = await self._settle_all()
         now = self._clock.now_ms()
         if now - self._swept_ms >= limits.TABLE_ORPHAN_MS:
             self._swept_ms = now
             await self._sweep(now - limits.TABLE_ORPHAN_MS)
-        for topic_id, problem in self._unplannable():
-            self._problems[topic_id] = problem
+        unplannable = dict(self._unplannable())
+        if unplannable:
             self._settled = None
+        await self._keep({**problems, **unplannable})
         tables = [table for table in self._log.ledger.tables if table.topic_id]
         self._expiring = {table.table_id for table in tables if self._expiry_due(table, now)}
-        return problems
+        return self._by_name(problems)
+
+    @property
+    def _problems(self) -> dict[bytes, str]:
+        """By topic id: why its tables differ from the topic's settings. In the ledger: every broker is asked."""
+        stored = next(self._log.ledger.reports.of(TABLES), None)
+        if stored is None:
+            return {}
+        if self._read_problems is None or self._read_problems[0] is not stored:
+            found = msgspec.json.decode(stored.body, type=dict[str, str])
+            self._read_problems = stored, {bytes.fromhex(id): text for id, text in found.items()}
+        return self._read_problems[1]
+
+    async def _keep(self, problems: dict[bytes, str]) -> None:
+        shown = {id: problems[id][:PROBLEM_CHARS_MAX] for id in sorted(problems)[:PROBLEMS_MAX]}
+        if shown != self._problems:
+            body = msgspec.json.encode({id.hex(): text for id, text in shown.items()})
+            await self._log.propose(KeepReport(TABLES, "problems", body))
+
+    def _by_name(self, problems: dict[bytes, str]) -> dict[str, str]:
+        topics = {topic_id: self._log.ledger.topics.by_id(topic_id) for topic_id in problems}
+        return {topic.name: problems[topic_id] for topic_id, topic in topics.items() if topic}
 
     def works(self) -> TableWorkPage:
         """Every topic's tables, and what is left to publish to each."""
-        topics = {topic_id: self._log.ledger.topics.by_id(topic_id) for topic_id in self._problems}
-        problems = {topic.name: self._problems[topic_id] for topic_id, topic in topics.items() if topic}
+        problems = self._by_name(self._problems)
         found = []
         for topic, table in self._topic_tables():
             try:

@@ -7,7 +7,7 @@ Where a group is written:
 
 | group                          | written                       | synced                             |
 |--------------------------------|-------------------------------|------------------------------------|
-| small, on a fast disk          | on the loop: `_write_now`     | by `Syncs.run`, on the sync thread |
+| small, on a fast disk          | on the loop: `_write_now`     | by `Syncs.run`                     |
 | one command, nothing in flight | on the loop: `_write_now`     | on the loop, before it is applied  |
 | large, or the disk is slow     | on the write thread: `_commit` | with the write, or by `Syncs.run` |
 | one append, embedded           | in the caller's thread: `append_now` | in the caller's thread      |
