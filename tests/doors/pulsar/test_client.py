@@ -62,6 +62,23 @@ def test_a_batch_comes_back_with_the_ids_that_its_producer_got(client: pulsar.Cl
     assert (got[3].partition_key(), got[3].event_timestamp(), got[3].redelivery_count()) == ("k3", 4, 0)
 
 
+def test_the_metrics_count_what_is_delivered(client: pulsar.Client, server: ServerProcess) -> None:
+    def counted() -> tuple[float, float]:
+        url = f"http://{server.address('http')}/v0/metrics"
+        rows = dict(line.rsplit(" ", 1) for line in httpx.get(url).text.splitlines() if line[0] != "#")
+        prefix = "mainstem_pulsar_deliver"
+        return float(rows[f"{prefix}ies_total"]), float(rows[f"{prefix}ed_bytes_total"])
+
+    name, (entries, size) = _name(), counted()
+    for batched in (True, False):
+        producer = client.create_producer(name, batching_enabled=batched)
+        for _ in range(3):
+            producer.send(b"x" * 100)
+    _receive(client.subscribe(name, "s", initial_position=_EARLIEST), 6)
+    assert counted()[0] - entries == 6
+    assert counted()[1] - size >= 600
+
+
 def test_topics_are_the_same_through_kafka(client: pulsar.Client, server: ServerProcess) -> None:
     name = _name()
     bootstrap = {"bootstrap.servers": str(server.address("kafka"))}

@@ -535,6 +535,10 @@ class PulsarConnection(asyncio.Protocol):
         if not self.closed:
             self._send_error(receipt.producer.id, receipt.sequence, error)
 
+    def delivered(self, entries: int, size: int) -> None:
+        self.context.metrics.entries_out += entries
+        self.context.metrics.bytes_out += size
+
     def close_producer(self, producer: PulsarProducer) -> None:
         producer.closed = True
         if self.producers.get(producer.id) is producer:

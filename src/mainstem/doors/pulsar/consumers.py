@@ -39,6 +39,10 @@ class ConsumerClient(Protocol):
 
     def write(self, data: bytes | memoryview) -> None: ...
 
+    def delivered(self, entries: int, size: int) -> None:
+        """MESSAGE commands were written."""
+        ...
+
     def close_consumer(self, consumer: PulsarConsumer) -> None:
         """Tell the client to subscribe again."""
         ...
@@ -98,6 +102,7 @@ class PulsarConsumer:
         metadata, payload = encoded(entry)
         self.client.write(payload_head(command, metadata, payload))
         self.client.write(payload)
+        self.client.delivered(1, len(payload))
         self._count(len(payload), entry.present)
 
     def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
@@ -108,6 +113,7 @@ class PulsarConsumer:
             tail += b"\x28" + varint(self.epoch)
         frames = message_frames(run, self._id_field, self._ledger_field, self._partition_field, tail)
         self.client.write(frames)
+        self.client.delivered(run.count, run.size)
         self._count(run.size, run.count)
 
     def _count(self, size: int, messages: int) -> None:
