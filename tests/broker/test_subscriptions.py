@@ -103,6 +103,7 @@ class _Stage:
         self.clients: list[_Client] = []
         self.order: dict[bytes | None, list[int]] = {}  # first deliveries by key
         self.counts: dict[int, int] = {}
+        self.redeliveries: dict[int, int] = {}  # as consumers see them: forgotten when the last one leaves
 
     def join(
         self, name: str, permits: int = 1_000, ranges: tuple[tuple[int, int], ...] | None = None
@@ -117,6 +118,8 @@ class _Stage:
         self.clients.remove(client)
         self.subscription.leave(client.member)
         client.held.clear()
+        if not self.clients:
+            self.redeliveries.clear()
 
     def ack(self, client: _Client, base: int) -> None:
         del client.held[base]
@@ -132,7 +135,8 @@ class _Stage:
         assert entry.base not in self.acked, "an acknowledged record came again"
         times = self.counts[entry.base] = self.counts.get(entry.base, 0) + 1
         if self.type is not SubscriptionType.EXCLUSIVE:
-            assert redeliveries == times - 1
+            assert redeliveries == self.redeliveries.get(entry.base, 0)
+        self.redeliveries[entry.base] = redeliveries + 1
         for other in self.clients:
             if other is not client:
                 assert entry.base not in other.held, "two consumers hold one record"

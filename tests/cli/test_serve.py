@@ -26,7 +26,7 @@ def test_it_says_where_it_listens_and_takes_the_file_away_at_the_end(tmp_path: P
         ports = json.loads(server.ports_file.read_text())
         assert {"text", "kafka"} <= set(ports)
         assert all(Address.parse(address).port for address in ports.values())
-        assert server.events() == ["opened", *["listening"] * len(ports), "ready"]
+        assert server.events() == ["opening", "opened", *["listening"] * len(ports), "ready"]
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
         assert server.terminate() == 0
         assert not server.ports_file.exists()
@@ -140,7 +140,8 @@ def test_log_lines_for_people_are_key_and_value(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         outcome = _serve(tmp_path, "--text", address, "--log-format", "text")
-    assert "info    server: opened data_dir=data seconds=" in outcome.stderr.splitlines()[0]
+    assert "info    server: opening data_dir=data" in outcome.stderr.splitlines()[0]
+    assert "info    server: opened data_dir=data seconds=" in outcome.stderr.splitlines()[1]
 
 
 def test_a_server_may_have_no_door(tmp_path: Path) -> None:

@@ -27,23 +27,37 @@ async def topic(api: Api) -> str:
 async def test_a_group_is_listed_and_shown_with_its_lag(api: Api, topic: str) -> None:
     status, body = await api.ask("GET", "/v0/groups")
     assert status == 200
-    assert body["groups"] == [
-        {
-            "group": "g",
-            "state": "Empty",
-            "kind": "Classic",
-            "protocol_type": "",
-            "members": 0,
-            "lag": 2,
-            "topics": ["t"],
-        }
-    ]
+    (row,) = body["groups"]
+    state, members = row.pop("state"), row.pop("members")
+    elsewhere = (
+        [("Unknown", None)] if api.broker.cluster.shared else []
+    )  # only the coordinator knows of members
+    assert (state, members) in [("Empty", 0), *elsewhere]
+    assert row == {"group": "g", "kind": "Classic", "protocol_type": "", "lag": 2, "topics": ["t"]}
     assert body["performance"]["server_total_ms"] >= 0
     status, body = await api.ask("GET", "/v0/groups/g")
     assert (status, body["lag"], body["members"]) == (200, 2, [])
     assert body["offsets"] == [
-        {"topic": "t", "partition": 0, "offset": 1, "start": 0, "end": 3, "lag": 2, "metadata": ""},
-        {"topic": "t", "partition": 1, "offset": None, "start": 0, "end": 0, "lag": 0, "metadata": ""},
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 1,
+            "start": 0,
+            "end": 3,
+            "lag": 2,
+            "metadata": "",
+            "subscription": None,
+        },
+        {
+            "topic": "t",
+            "partition": 1,
+            "offset": None,
+            "start": 0,
+            "end": 0,
+            "lag": 0,
+            "metadata": "",
+            "subscription": None,
+        },
     ]
 
 
@@ -157,7 +171,16 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
     status, body = await api.ask("GET", "/v0/groups/s")
     assert (status, body["lag"], body["members"]) == (200, 1, [])
     assert body["offsets"] == [
-        {"topic": "t", "partition": 0, "offset": 1, "start": 0, "end": 3, "lag": 1, "metadata": ""}
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 1,
+            "start": 0,
+            "end": 3,
+            "lag": 1,
+            "metadata": "",
+            "subscription": None,
+        }
     ]
     await api.broker.trim("t", 2)
     body = (await api.ask("GET", "/v0/groups/s"))[1]

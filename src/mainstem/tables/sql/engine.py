@@ -81,7 +81,7 @@ class SqlEngine:
             for number, table in enumerate(request.tables):
                 self._show(connection, number, table, catalogs)
             _lock_down(connection)
-            reader: Any = connection.execute(query).to_arrow_reader(_ROWS_PER_BATCH)
+            reader: Any = connection.sql(query).to_arrow_reader(_ROWS_PER_BATCH)
             taken, truncated = _first_rows(reader, request.rows_max)
             rows = pa.Table.from_batches(taken, reader.schema)
         body = _arrow(rows) if request.format == "arrow" else _json(rows, truncated)
