@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mainstem import limits
 from mainstem.errors import MainstemError
 from mainstem.ledger.config import TopicConfig
-from mainstem.ledger.cursors import CommitOffsets, DeleteOffsets, Take, Taken
+from mainstem.ledger.cursors import NO_POSITION, CommitOffsets, DeleteOffsets, Take, Taken
 from mainstem.ledger.entry import SLICE_TRACKED
 from mainstem.ledger.producers import ExpireProducers
 from mainstem.ledger.streams import DeleteRecords, MarkLost, RaiseCeilings, Trim
@@ -211,12 +211,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # Groups, producers, time
 
-    @rule(group=groups, pick=picks, offset=offsets)
+    @rule(group=groups, pick=picks, offset=offsets | st.just(NO_POSITION))
     def commit_offset(self, group: str, pick: int, offset: int) -> None:
         stream = self.pick_stream(pick)
         outcome = self.do(CommitOffsets(group, ((stream, offset, "m"),)))
         assert isinstance(outcome, MainstemError) == (stream not in self.model.streams)
-        if stream in self.model.streams:
+        if offset == NO_POSITION:
+            self.model.cursors.pop((group, stream), None)
+        elif stream in self.model.streams:
             self.model.cursors[group, stream] = offset
 
     @rule(group=groups, pick=picks)

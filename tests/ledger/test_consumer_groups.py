@@ -72,7 +72,10 @@ def test_a_group_without_members_leaves_no_trace_but_the_count_of_changes(writer
     assert groups.names() == []
     change(writer, 0, member("a"))
     assert writer.apply(ForgetConsumerGroup("g", groups.revision("g"))) == [ConsumerGroupKept(0)]
-    assert (groups.names(), groups.bytes, groups._groups.digest) == ([], 0, 0)
+    assert (groups.names(), groups.bytes, groups.encode().groups) == ([], 0, [])
+    loaded = ConsumerGroups()
+    loaded.load(groups.encode())
+    assert groups.digest == loaded.digest
 
 
 def test_it_is_the_same_after_a_checkpoint(writer: Writer) -> None:
@@ -105,7 +108,7 @@ def test_what_takes_too_much_room_is_not_kept(writer: Writer, monkeypatch: pytes
 def test_of_all_groups_no_more_is_kept_than_there_is_room_for(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CONSUMER_GROUPS_BYTES_MAX", 1_000)
+    monkeypatch.setattr("mainstem.ledger.consumer_groups.CONSUMER_GROUPS_BYTES_MAX", 1_000)
     for name in "abcd":
         writer.apply(ChangeConsumerGroup(name, 0, 1, 1, (member("m"),)))
     assert writer.ledger.consumer_groups.names() == ["a", "b", "c"]

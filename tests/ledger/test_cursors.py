@@ -13,6 +13,7 @@ from mainstem.errors import (
     TooLarge,
 )
 from mainstem.ledger.cursors import (
+    NO_POSITION,
     CommitOffsets,
     Cursor,
     DeleteOffsets,
@@ -53,11 +54,21 @@ def test_an_offset_may_be_committed_backwards_and_past_the_end(writer: Writer) -
         assert cursor.offset == offset
 
 
+def test_committing_no_position_removes_the_offset(writer: Writer) -> None:
+    writer.do(CommitOffsets("g", ((0, 5, ""), (1, 6, ""))))
+    assert writer.do(CommitOffsets("g", ((0, NO_POSITION, ""), (2, NO_POSITION, "")))) == OffsetsCommitted(2)
+    assert writer.ledger.cursors.of_group("g").keys() == {1}
+    writer.do(CommitOffsets("g", ((1, NO_POSITION, ""),)))
+    assert writer.ledger.cursors.groups() == []
+    assert writer.ledger.cursors.digest == Ledger().cursors.digest
+    assert writer.ledger.cursors.count == 0
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [
         (CommitOffsets("g", ((0, 1, ""), (3, 1, ""))), StreamNotFound),
-        (CommitOffsets("g", ((0, 1, ""), (0, -1, ""))), InvalidInput),
+        (CommitOffsets("g", ((0, 1, ""), (0, -2, ""))), InvalidInput),
         (CommitOffsets("g", ((0, 1, ""), (0, 1 << 63, ""))), InvalidInput),
         (CommitOffsets("g", ((0, 1, "é" * (limits.CURSOR_METADATA_BYTES_MAX // 2 + 1)),)), TooLarge),
         (CommitOffsets("", ((0, 1, ""),)), InvalidName),

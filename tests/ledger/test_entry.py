@@ -269,6 +269,8 @@ def test_every_command_has_its_own_lasting_tag() -> None:
         "RemoveTopicSchemas": 247,
         "PublishSequence": 250,
         "RaiseProducerEpoch": 251,
+        "ServeSubscription": 280,
+        "PublishExclusively": 281,
         "RaiseCompactionHorizon": 310,
         "AcceptErasure": 180,
         "CountErased": 181,

@@ -83,7 +83,7 @@ def test_keys_go_with_their_topic() -> None:
 
 
 def test_the_oldest_keys_give_way_past_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IDEMPOTENCY_KEYS_MAX", 10)
+    monkeypatch.setattr("mainstem.ledger.idempotency.IDEMPOTENCY_KEYS_MAX", 10)
     writer = Writer()
     writer.create("t")
     for number in range(100):
@@ -129,7 +129,7 @@ def test_replay_gives_the_same_state_however_entries_are_joined(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DIGEST_EVERY_COMMITS", 64)
-    monkeypatch.setattr(limits, "IDEMPOTENCY_KEYS_MAX", 40)
+    monkeypatch.setattr("mainstem.ledger.idempotency.IDEMPOTENCY_KEYS_MAX", 40)
     entries = busy_log(seed)
     single = Ledger()
     for entry in entries:

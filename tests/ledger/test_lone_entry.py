@@ -54,7 +54,7 @@ def test_the_short_cuts_agree_with_the_general_way(
         packed = SLICE_PACK.pack(*row)
         names = ("broker", "broker_epoch", "commit_id", "time_ms")
         fields = dict(zip(names, head, strict=True))
-        assert encode_lone(packed, **fields, flags=row[8]) == entry.encode()
+        assert encode_lone(SLICE_PACK.unpack(packed), **fields) == entry.encode()
         (outcome,) = general.ledger.apply(entry)
         found = lone.ledger.apply_lone(SLICE_PACK.unpack(packed), **fields)
         assert found == (int(outcome.base[0]), int(outcome.code[0]))

@@ -14,8 +14,10 @@ def test_an_epoch_never_falls() -> None:
     writer = Writer()
     topic = writer.create()
     assert writer.ledger.producer_epochs.of(0) == 0
-    assert [writer.do(RaiseProducerEpoch(0, epoch)) for epoch in (1, 1, 4)] == [1, 1, 4]
-    assert isinstance(writer.do(RaiseProducerEpoch(0, 3)), ProducerFenced)
+    assert [writer.do(RaiseProducerEpoch(0, epoch)) for epoch in (1, 4)] == [1, 4]
+    assert writer.do(RaiseProducerEpoch(0, 4, resumes=True)) == 4
+    assert isinstance(writer.do(RaiseProducerEpoch(0, 3, resumes=True)), ProducerFenced)
+    assert isinstance(writer.do(RaiseProducerEpoch(0, 4)), ProducerFenced)  # two brokers give nobody the same
     assert isinstance(writer.do(RaiseProducerEpoch(0, 0)), InvalidInput)
     assert isinstance(writer.do(RaiseProducerEpoch(9, 1)), StreamNotFound)
     loaded = Ledger.decode(writer.ledger.encode())

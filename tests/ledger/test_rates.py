@@ -14,6 +14,7 @@ from .writer import Writer
 
 _ANN = RateEntity("ann", None)
 _EVERY_CLIENT = RateEntity(None, "")
+_TOPIC = RateEntity(topic="acme/orders")
 _RATE = ("producer_byte_rate", 1000.5)
 
 
@@ -30,12 +31,20 @@ def test_limits_are_set_one_by_one_and_what_goes_leaves_no_trace(writer: Writer)
 
 
 def test_a_checkpoint_keeps_them(writer: Writer) -> None:
-    for entity in (_EVERY_CLIENT, RateEntity("", "c"), _ANN, RateEntity("", None), RateEntity("ann", "c")):
+    for entity in (
+        _EVERY_CLIENT,
+        RateEntity("", "c"),
+        _ANN,
+        RateEntity("", None),
+        RateEntity("ann", "c"),
+        _TOPIC,
+    ):
         writer.do(AlterRate(entity, (_RATE,)))
     again = Ledger.decode(writer.ledger.encode())
     assert again.digest() == writer.ledger.digest()
     assert list(again.rates) == list(writer.ledger.rates)
     assert again.rates.get(_EVERY_CLIENT) == dict([_RATE])
+    assert again.rates.topics == {"acme/orders"}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,8 @@ def test_a_checkpoint_keeps_them(writer: Writer) -> None:
     [
         AlterRate(RateEntity(None, None), (_RATE,)),
         AlterRate(RateEntity("u" * 300, None), (_RATE,)),
+        AlterRate(RateEntity(topic=""), (_RATE,)),
+        AlterRate(RateEntity(namespace="n", topic="t"), (_RATE,)),
         AlterRate(_ANN, (("cores", 1.0),)),
         AlterRate(_ANN, (), ("cores",)),
         AlterRate(_ANN, (_RATE, _RATE)),

@@ -10,6 +10,7 @@ from mainstem.errors import (
     InvalidTransaction,
     ProducerUnknown,
     StreamNotFound,
+    SubscriptionMoved,
     SubscriptionNotFound,
     TransactionConflict,
 )
@@ -21,6 +22,7 @@ from mainstem.ledger.subscriptions import (
     MoveSubscription,
     PutSubscriptionProperties,
     RemoveSubscription,
+    ServeSubscription,
 )
 from mainstem.ledger.topic_schemas import RegisterTopicSchema, TopicSchema
 from mainstem.ledger.transactions import (
@@ -163,6 +165,38 @@ def test_a_moved_subscription_forgets_what_transactions_hold() -> None:
     stored = writer.ledger.subscriptions.get(0, "s")
     assert stored is not None
     assert stored.left(0, 6) == [(0, 6)]
+
+
+def test_only_the_broker_that_took_a_subscription_over_last_changes_it_for_its_consumers() -> None:
+    writer = _subscribed()
+    producer = _in_transaction(writer, "t")
+    stored = writer.ledger.subscriptions.get(0, "s")
+    assert stored is not None
+    assert writer.do(ServeSubscription(0, "s", 0)) == 1
+    assert isinstance(
+        writer.do(ServeSubscription(0, "s", 0)), SubscriptionMoved
+    )  # it did not know of the other
+    assert writer.do(AckRecords(0, "s", 1, (), 1)) == 1
+    assert writer.do(ServeSubscription(0, "s", 1)) == 2
+    late = (
+        AckRecords(0, "s", 2, (), 1),
+        MoveSubscription(0, "s", 0, 1),
+        AckInTransaction("t", producer, 0, 0, "s", 0, ((3, 4),), 1),
+    )
+    for command in late:
+        assert isinstance(writer.do(command), SubscriptionMoved)
+    assert (stored.acked.mark, stored.left(0, 6)) == (1, [(1, 6)])
+    loaded = Ledger.decode(writer.ledger.encode())
+    assert loaded.digest() == writer.ledger.digest()
+    found = loaded.subscriptions.get(0, "s")
+    assert found is not None
+    assert found.term == 2
+    assert writer.do(AckRecords(0, "s", 2)) == 2  # an administrator's
+    assert writer.do(MoveSubscription(0, "s", 1, 2)) == 1
+    writer.do(MoveSubscription(0, "s", 0))  # not by the broker that serves it, which has to begin again
+    assert isinstance(writer.do(AckRecords(0, "s", 2, (), 2)), SubscriptionMoved)
+    writer.do(RemoveSubscription(0, "s"))
+    assert stored.term == -1
 
 
 def test_new_properties_keep_what_is_acknowledged() -> None:

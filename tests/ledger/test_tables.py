@@ -305,7 +305,7 @@ def test_a_checkpoint_gives_the_same_tables_back() -> None:
     table = again.tables.of_topic(topic.topic_id)
     assert table is not None
     assert table.snapshots == {7: 6, 8: 6}
-    assert again.tables.declaration(topic.topic_id).delta == "delta"
+    assert again.tables.declaration(topic.topic_id).copy == "delta"
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -14,12 +14,13 @@ from mainstem.errors import (
     ProducerUnknown,
     StreamNotFound,
 )
-from mainstem.ledger.cursors import CommitOffsets, Take
+from mainstem.ledger.cursors import NO_POSITION, CommitOffsets, Take
 from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.markers import Marker
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.topics import DeleteTopic
+from mainstem.ledger.transactional_ids import TransactionPhase
 from mainstem.ledger.transactions import (
     EPOCH_MAX,
     TRANSACTIONAL_ID_CHARS_MAX,
@@ -29,7 +30,6 @@ from mainstem.ledger.transactions import (
     ForgetTransactionalIds,
     InitProducer,
     TransactionEnded,
-    TransactionPhase,
 )
 
 from .transactional import DUPLICATE, FENCED, INVALID, JOINING, OK, Producer
@@ -188,13 +188,18 @@ def test_offsets_count_once_the_transaction_commits(writer: Writer) -> None:
     producer.end(True)
     assert cursors.get("g", 0)[:2] == (6, "newer")  # type: ignore[index]
     assert cursors.get("g", 1) is None
+    producer.join("g")
+    producer.offsets("g", (0, NO_POSITION, ""))
+    assert cursors.get("g", 0) is not None
+    producer.end(True)
+    assert cursors.get("g", 0) is None
 
 
 def test_bad_offsets_are_refused_before_the_commit(writer: Writer) -> None:
     producer = Producer(writer)
     producer.join("g")
     assert isinstance(producer.offsets("g", (9, 1, "")), StreamNotFound)
-    assert isinstance(producer.offsets("g", (0, -1, "")), InvalidInput)
+    assert isinstance(producer.offsets("g", (0, -2, "")), InvalidInput)
     assert isinstance(producer.offsets("g", (0, 1, "x" * 5_000)), InvalidInput)
     assert isinstance(producer.join(""), InvalidInput)
 

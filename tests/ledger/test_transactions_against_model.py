@@ -12,6 +12,7 @@ from mainstem.errors import (
     MainstemError,
     ProducerFenced,
 )
+from mainstem.ledger.cursors import NO_POSITION
 from mainstem.ledger.entry import SLICE_TRANSACTIONAL
 from mainstem.ledger.streams import DeleteRecords, Trim
 from mainstem.ledger.transactions import ExpireTransactions
@@ -80,7 +81,8 @@ class TransactionMachine(RuleBasedStateMachine):
         for stream in one.streams:
             self.streams[stream].cells.append("marker")
         if commit:
-            self.cursors |= one.offsets
+            kept = self.cursors | one.offsets
+            self.cursors = {stream: offset for stream, offset in kept.items() if offset != NO_POSITION}
         one.open, one.streams, one.written, one.offsets = False, set(), {}, {}
 
     @rule(id=ids)
@@ -121,7 +123,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert self.writer.append(stream, count) == (len(cells), OK)
         cells += ["plain"] * count
 
-    @rule(id=ids, stream=partitions, offset=st.integers(0, 50), joins=st.booleans())
+    @rule(id=ids, stream=partitions, offset=st.integers(NO_POSITION, 50), joins=st.booleans())
     def give_offset(self, id: str, stream: int, offset: int, joins: bool) -> None:
         producer, one = self.live.get(id), self.model.get(id)
         if producer is None or one is None:
@@ -243,8 +245,8 @@ class TransactionMachine(RuleBasedStateMachine):
             markers = [at for at, cell in enumerate(partition.cells) if cell == "marker"]
             found = streams.transactions.markers(number, partition.start, 1 << 40)
             assert [marker.offset for marker in found] == [at for at in markers if at >= partition.start]
-        for stream, offset in self.cursors.items():
-            assert self.ledger.cursors.get("g", stream).offset == offset  # type: ignore[union-attr]
+        found = self.ledger.cursors.of_group("g")
+        assert {stream: cursor.offset for stream, cursor in found.items()} == self.cursors
 
     def forget_open_deleted(self, number: int, partition: ModelPartition) -> None:
         held = {at for one in self.model.values() if one.open for at in one.written.get(number, ())}

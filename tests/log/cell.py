@@ -9,10 +9,10 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BrokerFenced
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpointer import store_state
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
 from tests.support.machine import DIRECTORY, CountingRandom
+from tests.support.memory_store import MemoryObjectStore
 
 
 class Cell:

@@ -94,8 +94,8 @@ async def test_every_way_to_read_gives_the_same_copies(tail_cache_bytes: int) ->
         if at % 5 == 0:
             await broker.append_values("b", [b"own"])
         if at % 2:
-            await broker.routing.drain("b")
-    await broker.routing.drain("b")
+            await broker.routers.drain("b")
+    await broker.routers.drain("b")
     stream = broker.streams.of("b", 0)
     end = broker.partition("b").end
 
@@ -134,7 +134,7 @@ async def routed(tmp_path: Path) -> Path:
     await broker.routers.put("r", RouterSettings("a", "b"))
     for at in range(60):
         await broker.append_values("a", [b"value %d" % at * 10])
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     await broker.append_values("b", [b"own"])
     await broker.trim("a", 60)
     await broker.close()

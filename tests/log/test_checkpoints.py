@@ -231,7 +231,7 @@ async def test_work_before_a_crash_counts_towards_the_next_checkpoint() -> None:
         for _ in range(12):
             await broker.append_values("t", [b"." * 300])  # less than one checkpoint interval in each run
         log = broker.log
-        await until(lambda: log._background.idle)  # noqa: B023
+        await until(lambda: log.background.idle)  # noqa: B023
         await machine.kill()
         broker = await machine.open()
     await machine.kill()

@@ -83,11 +83,15 @@ async def test_a_state_that_differs_from_the_log_is_named_by_section_and_key(tmp
     topic = ledger.topics.get("t")
     assert topic is not None
     ledger.topics.put(replace(topic, config=msgspec.structs.replace(topic.config, ttl_ms=7)))
+    cursor = ledger.cursors.get("group", topic.streams[0])
+    assert cursor is not None
+    ledger.cursors.put_checked("group", topic.streams[0], cursor._replace(offset=3))
     state = checkpoint.pack(ledger.state(), Ledger.decode(newest.state).digest())
     _tampered(options.data_dir, state)
     (one,) = (await explain(options.data_dir)).checkpoints
     assert [(row.section, row.key, row.stored, row.replayed) for row in one.differences] == [
-        ("topics", "['t'].config.ttl_ms", "7", "0")
+        ("topics", "['t'].config.ttl_ms", "7", "0"),
+        ("cursors", f"groups.['group'].[1].[{topic.streams[0]}].[1]", "3", "5"),
     ]
     await _repaired(options, tmp_path / "backup")
     broker = await Broker.open(options)
@@ -107,7 +111,7 @@ async def test_a_checkpoint_with_a_digest_that_cannot_be_compared_opens_with_an_
     _tampered(options.data_dir, bytes(state))
     with caplog.at_level(logging.WARNING, "mainstem.recovery"):
         broker = await Broker.open(options)
-    assert "digests not comparable" in [record.message for record in caplog.records]
+    assert any(line.startswith("digests not comparable") for line in caplog.messages)
     assert broker.committed("group", "t") == 5
     await broker.close()
     caplog.clear()

@@ -140,6 +140,6 @@ async def test_deleting_an_ephemeral_topic_frees_its_memory(machine: Machine) ->
         await broker.read("t", 0)
     with pytest.raises(NotFound):
         await broker.log.streams.of(stream).read(stream, 0, 100)
-    assert stream not in broker.log.ephemeral._held
+    assert stream not in broker.log.ephemeral
     again = await broker.create_topic("t", config=EPHEMERAL)
     assert again.streams[0] != stream

@@ -44,11 +44,12 @@ def _one_by_one(ours: list[Extent], offset: int, max_bytes: int, end: int) -> li
 @pytest.mark.parametrize("finished", [False, True])
 def test_many_small_extents_are_found_as_if_one_by_one(finished: bool) -> None:
     dice = random.Random(3)
-    rows = [(dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 9)) for _ in range(4000)]
+    rows = [(dice.choice((1, 1, 2)), dice.choice((1, 1, 3, 900)), dice.randint(1, 9)) for _ in range(4000)]
     index, ours = _index(rows, finished=finished)
     last = ours[-1].end
-    for _ in range(200):
-        offset, end = dice.randrange(last), dice.randint(1, last)
+    for number in range(200):
+        offset = dice.randrange(last if number % 2 else 30)  # extents are not spread evenly there
+        end = dice.randint(1, last)
         max_bytes = dice.choice((1, 50, 80, 81, 500, 6000, 1 << 20))
         assert index.find(1, offset, max_bytes, end) == _one_by_one(ours, offset, max_bytes, end)
     assert index.find(1, 0, 1 << 20, last) == ours
@@ -96,3 +97,16 @@ def test_evicted_slices_are_not_returned() -> None:
         tail.put(1, number * 100, [bytearray(100)], 100)
     assert tail.get_all(1, [0, 1900]) is None
     assert tail.get_all(1, [1800, 1900]) is not None
+
+
+def test_many_evicted_commits_leave_the_newest_ones() -> None:
+    tail = TailCache(100 * 130)  # of 10 bytes and the overhead of a slice
+    for number in range(5000):
+        tail.put(1 + number // 4000, number * 10, [bytearray(10)], 10)
+        assert tail.get(1 + number // 4000, number * 10) is not None
+    assert tail.held_bytes == 100 * 130
+    assert tail.get(1, 39_990) is None
+    assert tail.get(2, 48_990) is None
+    assert tail.get_all(2, [49_000, 49_990]) == [bytearray(10)] * 2
+    tail.drop_to(2)
+    assert not tail.held_bytes

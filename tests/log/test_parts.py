@@ -12,6 +12,7 @@ from mainstem.broker.broker import Broker
 from mainstem.errors import RecordsLost, Unavailable
 from mainstem.log.read.part_cache import PartCache, PartChunk
 from mainstem.log.read.parts import PART_CACHE_BYTES
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS
 from tests.support.lake import Worker
 from tests.support.machine import Machine
 
@@ -76,9 +77,9 @@ async def test_small_chunks_add_up_to_the_whole_part(
     assert await offsets(broker) == list(range(400))
     readers = [offsets(broker, start) for start in (0, 3, 100, 250, 399)]
     assert [len(found) for found in await asyncio.gather(*readers)] == [400, 397, 300, 150, 1]
-    reader = broker.log._parts
-    assert len(reader._cursors) <= 1
-    assert reader._cache.held_bytes <= PART_CACHE_BYTES
+    reader = broker.log.parts
+    assert reader.open_cursors <= 1
+    assert reader.cached_bytes <= PART_CACHE_BYTES
 
 
 async def test_a_sequential_reader_finds_the_next_chunks_in_memory(
@@ -94,7 +95,7 @@ async def test_a_sequential_reader_finds_the_next_chunks_in_memory(
             waited += 1
             found = await broker.log.streams.of(0).read(0, at, 10_000)
         at = found.next_offset
-        while under_way := list(broker.log._parts._ahead.values()):  # while the client decodes its batches
+        while under_way := broker.log.parts.reads_ahead:  # while the client decodes its batches
             await asyncio.wait(under_way)
     assert waited == 1  # a single read starts no read-ahead; the second one does
 
@@ -118,7 +119,7 @@ async def test_a_file_that_is_replaced_and_deleted_under_a_reader_is_looked_up_a
     (task,) = await work.plan("rewrite")
     await broker.lake.publish(await work.work(task))
     await broker.lake.collect()
-    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+    machine.clock.advance(LAKE_GARBAGE_GRACE_MS)
     assert (await broker.lake.collect()).files == 1
     go_on.set()
     assert [record.offset for record in await reading] == [0, 1, 2, 3, 4, *range(6, 21)]

@@ -158,7 +158,7 @@ async def test_a_cancelled_long_poll_leaves_nothing_behind(machine: Machine) -> 
     await settle()
     reading.cancel()
     await settle()
-    assert not broker.log.visibility._waiters
+    assert not broker.log.visibility.waiting
 
 
 async def test_deleting_the_topic_ends_a_long_poll(machine: Machine) -> None:

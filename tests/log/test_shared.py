@@ -12,8 +12,8 @@ from mainstem.errors import BrokerFenced, OutcomeUnknown, Stale, TopicFull, Unav
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.log import LogOptions
 from mainstem.log.write.follower import Follower
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
+from tests.support.memory_store import MemoryObjectStore
 
 from .cell import Cell
 

@@ -121,7 +121,7 @@ async def test_objects_deleted_meanwhile_are_found_in_the_newer_state(
         nonlocal attempts
         attempts += 1
         planned = {one.number for one, _ in plan.objects}
-        while attempts == 1 and planned <= {one.number for one in cell.brokers[0].log._port.objects()}:
+        while attempts == 1 and planned <= {one.number for one in cell.ports[cell.brokers[0]].objects()}:
             await cell.write(10)  # else no checkpoint releases the old objects
             await cell.tidy()
         await run(migration, plan)

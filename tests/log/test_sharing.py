@@ -22,8 +22,8 @@ from mainstem.log.write.sharing import Sharing
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.log import BUCKET_OBJECT_COMMITS_MAX
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.history import scan
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.waiting import until
 
 from .cell import Cell
@@ -313,15 +313,15 @@ async def test_a_missing_object_is_reported_as_lost_and_restoring_it_ends_the_lo
     await upkeep(one).round()
     await upkeep(two).round()
     whole = await scan(two, "t")
-    part = min(key for key in cell.store._objects if key.startswith("log/objects/"))
-    taken = cell.store._objects.pop(part)
+    part = min(key for key in cell.store.objects if key.startswith("log/objects/"))
+    taken = cell.store.objects.pop(part)
     values, lost = await scan(two, "t")
     assert lost[0][0] == 0
     assert sorted({*values, *(offset for first, end in lost for offset in range(first, end))}) == list(
         range(30)
     )
     assert values.items() < whole[0].items()
-    cell.store._objects[part] = taken
+    cell.store.objects[part] = taken
     assert await scan(two, "t") == whole
 
 
@@ -336,7 +336,7 @@ async def test_a_reader_of_a_lagging_broker_is_told_to_retry_where_another_delet
     await two.log.barrier()
     for broker in (one, two):
         await upkeep(broker).round()
-    await two.log._background.give_up_chores()  # it stops following
+    await two.log.background.give_up_chores()  # it stops following
     await one.trim("t", 25)
     for number in range(30, 60):
         await one.append_values("t", [b"%d" % number * 200])
@@ -361,10 +361,10 @@ async def test_many_small_commits_make_a_checkpoint_due(cell: Brokers) -> None:
     keeping = upkeep(await cell.join(1))
     commits = BUCKET_OBJECT_COMMITS_MAX
     objects = [LogObject(n + 1, n * commits, (n + 1) * commits, 0, sealed=True) for n in range(4)]
-    keeping._following_sealed = lambda: objects  # type: ignore[method-assign]
-    assert keeping._boundary(0, limits.CHECKPOINT_EVERY_BYTES) == 4 * commits
+    keeping.following_sealed = lambda: objects  # type: ignore[method-assign]
+    assert keeping.due_boundary(0, limits.CHECKPOINT_EVERY_BYTES) == 4 * commits
     objects.pop()
-    assert keeping._boundary(0, limits.CHECKPOINT_EVERY_BYTES) is None
+    assert keeping.due_boundary(0, limits.CHECKPOINT_EVERY_BYTES) is None
 
 
 async def test_garbage_is_deleted_from_a_quiet_log(cell: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,8 +402,8 @@ async def test_an_object_that_vanished_with_its_seal_is_missing_for_a_broker_tha
         await upkeep(one).round()
     assert cell.checkpoints
     first = f"/{min(cell.sealed(one)):020d}-"
-    for key in [key for key in cell.store._objects if first in key and "/entries/" not in key]:
-        del cell.store._objects[key]
+    for key in [key for key in cell.store.objects if first in key and "/entries/" not in key]:
+        del cell.store.objects[key]
     two = await _without_memory(cell, 2)
     ((start, end),) = two.log.missing.ranges[two.stream("t")]
     values, lost = await scan(two, "t")

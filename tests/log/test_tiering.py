@@ -24,11 +24,11 @@ from mainstem.log.objects.tiering import TIER_GRACE_MS, HotRetention
 from mainstem.ports.commitlog.local.cold import TIERS
 from mainstem.ports.commitlog.local.layout import COLD
 from mainstem.ports.commitlog.port import LogObject
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.files import Policy, SimulatedCrash
 from tests.support.history import History, scan
 from tests.support.lanes import step_instead_of_threads
 from tests.support.machine import DIRECTORY
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.tiers import TieredMachine
 from tests.support.waiting import finished, until
 from tests.support.workload import Workload
@@ -141,7 +141,7 @@ async def test_a_routed_topic_is_unavailable_and_not_lost_while_its_store_is_unr
     await broker.create_topic("t")
     await broker.routers.put("copying", RouterSettings("t", "copy"))
     await write(broker, 0, 150)
-    await broker.routing.drain("copy")
+    await broker.routers.drain("copy")
     await settled(machine)
 
     async def away(call: str, key: str) -> None:
@@ -156,7 +156,7 @@ async def test_a_routed_topic_is_unavailable_and_not_lost_while_its_store_is_unr
     assert end == 150
     assert (await broker.read("copy", end - 1))[0].value == b"%06d" % 149 + b"." * 200
     await write(broker, 150, 1)  # the source continues, and so do its copies
-    await broker.routing.drain("copy")
+    await broker.routers.drain("copy")
     assert broker.partition("copy").end == 151
     machine.bucket.before = None
     found, lost = await scan(broker, "copy")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,11 +27,13 @@ def test_streams_keep_their_order_and_nobody_waits_for_ever(steps: list[tuple[in
     waiting = WaitingAppends()
     present: list[tuple[int, int, int]] = []  # (number, stream, priority)
     admitted: list[int] = []
-    turns = 0
+    turns = reached = 0
+    turn_of: dict[int, int] = {}  # of the streams that wait
     for number, step in enumerate([*steps, *[None] * len(steps)]):
         if step is not None:
             stream, priority = step
             present.append((number, stream, priority))
+            turn_of.setdefault(stream, reached)
             waiting.add(stream, priority, lambda number=number: admitted.append(number), 0.0)
         elif present:
             turns += 1
@@ -38,12 +41,40 @@ def test_streams_keep_their_order_and_nobody_waits_for_ever(steps: list[tuple[in
             expected = (
                 min(present)
                 if turns % limits.OLDEST_FIRST_EVERY == 0
-                else max(firsts.values(), key=lambda one: (one[2], -one[0]))
+                else max(firsts.values(), key=lambda one: (one[2], -turn_of[one[1]], -one[0]))
             )
+            stream = expected[1]
+            reached = max(reached, turn_of[stream])
+            turn_of[stream] += 1
+            if sum(one[1] == stream for one in present) == 1:
+                del turn_of[stream]
             waiting.pop(0.0)()
             assert admitted[-1] == expected[0]
             present.remove(expected)
         assert waiting.count == len(present)
+
+
+def test_a_stream_with_thousands_of_appends_does_not_delay_another() -> None:
+    waiting = WaitingAppends()
+    admitted: list[str] = []
+    for _ in range(5_000):
+        waiting.add(1, 0, lambda: admitted.append("flood"), 0.0, 8_000)
+    for _ in range(100):
+        waiting.pop(0.0)()
+    for _ in range(3):
+        waiting.add(2, 0, lambda: admitted.append("other"), 0.0, 100)
+    for _ in range(10):
+        waiting.pop(0.0)()
+    assert admitted[100:110].count("other") == 3
+    for stream, size in ((2, 8_000), (3, 4_000)):
+        for _ in range(5_000):
+            waiting.add(stream, 0, lambda stream=stream: admitted.append(str(stream)), 0.0, size)
+    del admitted[:]
+    for _ in range(400):
+        waiting.pop(0.0)()
+    shares = [admitted.count(name) for name in ("flood", "2", "3")]
+    assert shares[2] == pytest.approx(200, abs=30)  # twice as often as those of twice the size
+    assert shares[0] == pytest.approx(100, abs=30)
 
 
 async def test_a_topic_of_high_priority_is_written_first(machine: Machine) -> None:

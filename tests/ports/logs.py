@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import CommitLog, Committed
 from mainstem.ports.files import Files
@@ -18,6 +20,14 @@ async def open_log(
     return await LocalCommitLog.open(
         directory, files=files, segment_bytes=segment_bytes, prepare_ahead=prepare_ahead
     )
+
+
+def zero_ahead_at_once(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Zero files ahead of their end from the first sync on, `step` bytes at a time."""
+    local = "mainstem.ports.commitlog.local"
+    monkeypatch.setattr(f"{local}.writer.SYNCS_BEFORE_ZEROING", 1)
+    for module in ("writer", "preallocation"):
+        monkeypatch.setattr(f"{local}.{module}.ZEROED_AHEAD_BYTES", step)
 
 
 async def commits(log: CommitLog, position: int = 0) -> list[Committed]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mainstem.errors import ReadOnly
-from mainstem.ports.async_sync import AsyncSync, Ended
+from mainstem.ports.async_sync import AioContext, AsyncSync, Ended
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
 
@@ -70,6 +72,53 @@ async def test_what_cannot_be_synced_is_left_to_a_thread(opened: AsyncSync) -> N
     assert not opened.start(writing, lambda _: None)
     opened.close()
     opened.close()
+
+
+async def test_the_next_log_uses_the_context_of_a_closed_one(opened: AsyncSync, tmp_path: Path) -> None:
+    context = AioContext.take()
+    assert context is not None
+    context.give_back()
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    for _ in range(3):
+        ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        assert opened.start(file, ended.set_result)
+        assert await ended is None
+        assert AioContext.take() is not context  # in use
+        opened.close()
+        opened = AsyncSync()
+    assert AioContext.take() is context
+    os.close(file)
+
+
+async def test_what_still_runs_in_a_closed_log_is_not_heard_of_by_the_next(
+    opened: AsyncSync, tmp_path: Path
+) -> None:
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"x" * 4096)
+    unheard: list[OSError | None] = []
+    assert opened.start(file, unheard.append)
+    opened.close()
+    following = AsyncSync()
+    ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    assert following.start(file, ended.set_result)
+    assert await ended is None
+    assert not unheard
+    following.close()
+    os.close(file)
+
+
+def test_a_forked_process_makes_contexts_of_its_own(opened: AsyncSync, tmp_path: Path) -> None:
+    script = """
+import os, sys
+from mainstem.ports.async_sync import AioContext
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+AioContext.take().give_back()
+child = os.fork()
+if not child:
+    os._exit(0 if AioContext.take().submit_sync(file) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script, tmp_path / "file"], check=False).returncode == 0
 
 
 async def test_a_sync_needs_no_thread(

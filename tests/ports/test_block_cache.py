@@ -15,8 +15,8 @@ from mainstem.errors import NotFound, StoreUnreachable
 from mainstem.ports.files import File, OsFiles
 from mainstem.ports.objectstore.blocks import HEADER, BlockFolder
 from mainstem.ports.objectstore.cache import CachedObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.files import SimFiles
+from tests.support.memory_store import MemoryObjectStore
 
 CONTENT = bytes(range(256)) * 4
 
@@ -217,7 +217,7 @@ async def test_memory_and_disk_stay_within_their_bounds_and_keep_what_was_used_l
     for n in range(10):
         await cache.get_ranges(f"key{n}", [(0, 100)])
         await cache.get_ranges("key0", [(0, 100)])
-        assert cache._memory.held_bytes <= 350
+        assert cache.memory_bytes <= 350
         assert held(tmp_path) <= 5 * block_file + 10
     assert held(tmp_path) == 5 * block_file
     assert cache.counts.misses == 10  # key0 was never let go

@@ -11,7 +11,7 @@ from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Checkpoint
 from tests.support.files import Policy, SimFiles, SimulatedCrash
 
-from .logs import SIM_DIRECTORY, commits, open_log
+from .logs import SIM_DIRECTORY, commits, open_log, zero_ahead_at_once
 
 SEGMENT_BYTES = 1500
 DISKS: list[tuple[Policy, int]] = [("lost", 0), ("kept", 0), *(("torn", seed) for seed in range(6))]
@@ -171,8 +171,11 @@ async def test_crashes_during_recovery_do_no_harm(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_segments_prepared_ahead_keep_every_promise_too(seed: int) -> None:
+async def test_segments_prepared_ahead_keep_every_promise_too(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """The preparing thread makes calls of its own, so where the crash falls differs from run to run."""
+    zero_ahead_at_once(monkeypatch, 300)
     total = await calls_of_a_whole_life()
     for call in range(1, total, 3):
         files, promises = SimFiles(), Promises()

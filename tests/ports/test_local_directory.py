@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,20 @@ import pytest
 
 from mainstem.errors import DirectoryLocked, DirectoryUnusable, LogDamaged, NewerVersion
 from mainstem.ports.commitlog.local.log import LocalCommitLog, open_reader
+from mainstem.ports.commitlog.local.preallocation import ZEROED_AHEAD_BYTES
+from mainstem.ports.commitlog.local.writer import SYNCS_BEFORE_ZEROING
 from tests.support.files import SimFiles, SimulatedCrash
+from tests.support.waiting import until
 
-from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
+from .logs import (
+    SIM_DIRECTORY,
+    append_samples,
+    commits,
+    contents,
+    open_log,
+    sample_content,
+    zero_ahead_at_once,
+)
 
 HOLD_THE_LOCK = """
 import asyncio, sys
@@ -138,6 +150,36 @@ async def test_closing_gives_back_the_space_allocated_ahead(tmp_path: Path) -> N
     files = list((tmp_path / "wal").iterdir())
     assert [path.name for path in files] == [f"{1:020d}.wal"]
     assert files[0].stat().st_size < 601_000
+
+
+async def test_a_file_whose_syncs_are_waited_for_is_zeroed_ahead(tmp_path: Path) -> None:
+    log = await open_log(tmp_path, segment_bytes=1 << 23, prepare_ahead=True)
+    path = tmp_path / "wal" / f"{1:020d}.wal"
+    for number in range(SYNCS_BEFORE_ZEROING):
+        await log.append(b"entry %d" % number, [])
+        await log.sync()
+    assert path.stat().st_size < 64_000
+    await log.append(b"one more", [])
+    await until(lambda: path.stat().st_size > ZEROED_AHEAD_BYTES)
+    await log.close()
+    assert path.stat().st_size < 64_000
+
+
+async def test_zeroing_ahead_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zero_ahead_at_once(monkeypatch, 4096)
+    log = await open_log(tmp_path, segment_bytes=1 << 20, prepare_ahead=True)
+    numbers = random.Random(1)
+    payloads = []
+    for number in range(3000):
+        payloads.append(numbers.randbytes(numbers.choice((0, 10, 100, 100, 100, 3000, 9000))))
+        await log.append(b"entry %d" % number, [payloads[-1]])
+        if numbers.random() < 0.3:
+            await log.sync()
+    found = await commits(log)
+    for commit, payload in zip(found, payloads, strict=True):
+        place = commit.placement
+        assert log.read(place.object, place.start, commit.payload_bytes) == payload
+    await log.close()
 
 
 async def test_half_written_checkpoints_are_removed(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from mainstem.errors import InvalidName, NoSpace, NotFound, Unavailable
 from mainstem.ports.objectstore.cache import CachedObjectStore
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
 from tests.support.files import SimFiles, SimulatedCrash
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.s3 import S3Server
 
 from .vendors import VENDORS, vendor_store

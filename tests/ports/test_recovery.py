@@ -234,6 +234,64 @@ async def test_positions_below_a_checkpoint_cannot_be_missing_at_the_end() -> No
         await wal.open()
 
 
+@pytest.mark.parametrize("content", [b"", b"no log, but somebody's bytes" * 100])
+async def test_an_unreadable_file_below_a_checkpoint_is_missing(content: bytes) -> None:
+    wal = await _with_unreadable_second_file(content, checkpoint=True)
+    log = await wal.open()
+    assert [
+        number for number in (1, 2, 3) if segments.segment_path(WAL, number).name in wal.files.listdir(WAL)
+    ] == [1, 3]
+    assert len(log.recovered.quarantined) == (1 if content else 0)
+    assert log.end == 3
+    await log.close()
+
+
+async def test_an_unreadable_file_that_no_checkpoint_covers_is_named() -> None:
+    wal = await _with_unreadable_second_file(b"", checkpoint=False)
+    with pytest.raises(
+        LogDamaged, match=r"0002\.wal holds no commit that can be read: positions 1 to 1 were durable"
+    ):
+        await wal.open()
+
+
+async def _with_unreadable_second_file(content: bytes, *, checkpoint: bool) -> Wal:
+    """Three files of one commit each, of which the second one now has this content."""
+    wal = Wal()
+    log = await wal.open()
+    for number in range(3):
+        await append_samples(log, 1)
+        await log.sync()
+        if number < 2:
+            await log.roll()
+    if checkpoint:
+        await log.save_checkpoint(Checkpoint(3, b"state"))
+    await log.close()
+    file = wal.files.open(segments.segment_path(WAL, 2), write=True)
+    file.ftruncate(0)
+    write_all(file, [content], 0)
+    file.close()
+    return wal
+
+
+async def test_a_damaged_file_below_a_checkpoint_can_be_moved_away() -> None:
+    wal = Wal()
+    log = await wal.open()
+    wal.places = [await log.append(ENTRY, [PAYLOAD]) for _ in range(3)]
+    await log.roll()
+    wal.places.append(await log.append(ENTRY, [PAYLOAD]))
+    await log.sync()
+    await log.save_checkpoint(Checkpoint(4, b"state"))
+    await log.close()
+    file = wal.files.open(FIRST, write=True)
+    file.ftruncate(wal.head(1) + 10)
+    with pytest.raises(LogDamaged, match="to start without it, move this file elsewhere"):
+        await wal.open()
+    wal.files.unlink(FIRST)
+    log = await wal.open()
+    assert log.end == 4
+    await log.close()
+
+
 async def test_a_segment_that_was_only_being_created_is_removed() -> None:
     wal = Wal()
     await wal.fill(2)

@@ -12,6 +12,10 @@ from mainstem.ledger.access_rules import ACCESS_RULE_CHARS_MAX, AccessRule, faul
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+API_KEYS_MAX = 100_000  # stored; those of the settings do not count
+API_KEY_ID_CHARS_MAX = 64
+API_KEY_RULES_MAX = 100  # prefixes and rules of one key
+
 HASH_BYTES = 32
 
 
@@ -24,7 +28,7 @@ class StoredApiKey(msgspec.Struct, frozen=True, array_like=True):
     hash: bytes  # SHA-256 of salt and secret
     scopes: int  # the sum of `Scope` flags
     prefixes: tuple[str, ...] = ()  # of the names that the scopes cover; none: every name
-    rules: tuple[AccessRule, ...] = ()  # beside those of the scopes; their principal is the key's
+    rules: tuple[AccessRule, ...] = ()  # in addition to those of the scopes; their principal is the key's
     namespace: str = ""
     created_ms: int = 0
     expires_ms: int = 0  # 0: never
@@ -80,8 +84,8 @@ class ApiKeys(Section[list[StoredApiKey]]):
         if wrong is not None:
             return InvalidInput(wrong)
         if key.id in self._keys:
-            return InvalidInput(f"there is an API key {key.id!r} already")
-        full = self._keys.refusal(key.id, limits.API_KEYS_MAX, "API keys")
+            return InvalidInput(f"API key {key.id!r} already exists")
+        full = self._keys.refusal(key.id, API_KEYS_MAX, "API keys")
         if full is not None:
             return full
         self._keys.put(key.id, key)
@@ -127,16 +131,16 @@ class ApiKeys(Section[list[StoredApiKey]]):
 
 
 def _fault(key: StoredApiKey) -> str | None:
-    if not 0 < len(key.id) <= limits.API_KEY_ID_CHARS_MAX:
-        return f"the id of an API key has 1 to {limits.API_KEY_ID_CHARS_MAX} characters"
+    if not 0 < len(key.id) <= API_KEY_ID_CHARS_MAX:
+        return f"the id of an API key has 1 to {API_KEY_ID_CHARS_MAX} characters"
     if not key.principal.startswith("User:") or key.principal in ("User:", "User:*"):
         return "the principal of an API key is User:name"
     if len(key.principal) > ACCESS_RULE_CHARS_MAX:
         return f"a principal has at most {ACCESS_RULE_CHARS_MAX} characters"
     if len(key.hash) != HASH_BYTES or not 0 < len(key.salt) <= limits.SCRAM_SALT_BYTES_MAX:
         return f"an API key is stored as a salt and a hash of {HASH_BYTES} bytes"
-    if len(key.prefixes) + len(key.rules) > limits.API_KEY_RULES_MAX:
-        return f"an API key has at most {limits.API_KEY_RULES_MAX} prefixes and rules"
+    if len(key.prefixes) + len(key.rules) > API_KEY_RULES_MAX:
+        return f"an API key has at most {API_KEY_RULES_MAX} prefixes and rules"
     if any(not 0 < len(prefix) <= ACCESS_RULE_CHARS_MAX for prefix in key.prefixes):
         return f"a prefix has 1 to {ACCESS_RULE_CHARS_MAX} characters"
     if len(key.namespace) > limits.NAME_CHARS_MAX:

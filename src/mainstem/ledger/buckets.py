@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from mainstem import limits
 from mainstem.errors import (
     BucketExists,
     BucketNotEmpty,
@@ -27,6 +26,12 @@ from mainstem.errors import (
 )
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+BUCKETS_MAX = 1_000  # of users, at the S3 door
+BUCKET_OBJECTS_MAX = 1_000_000  # keys of all buckets: each takes about 1 KB of memory
+BUCKET_KEY_BYTES_MAX = 1024
+OBJECT_VERSIONS_MAX = 1_000  # of one key
+UPLOADS_MAX = 10_000  # multipart uploads under way
 
 BLOB_COMMIT_MS_MAX = 24 * 3_600_000  # from the start of an upload to the command that refers to its bytes
 BLOB_TIME_DIGITS = 12  # hex digits at the start of a blob's id
@@ -236,7 +241,7 @@ class Buckets(Section[BucketStates]):
             return InvalidName(
                 f"invalid bucket name {bucket.name[:64]!r}: 3 to 63 lower-case letters, digits, - and ."
             )
-        full = self._buckets.refusal(bucket.name, limits.BUCKETS_MAX, "buckets")
+        full = self._buckets.refusal(bucket.name, BUCKETS_MAX, "buckets")
         if full is not None:
             return full
         if bucket.versioning:
@@ -297,7 +302,7 @@ class Buckets(Section[BucketStates]):
         if failed is not None:
             return failed
         history = self._objects.get((bucket_name, key))
-        full = self._objects.refusal((bucket_name, key), limits.BUCKET_OBJECTS_MAX, "objects in buckets")
+        full = self._objects.refusal((bucket_name, key), BUCKET_OBJECTS_MAX, "objects in buckets")
         if full is not None:
             return full
         versions = () if history is None else history.versions
@@ -306,9 +311,9 @@ class Buckets(Section[BucketStates]):
             version = msgspec.structs.replace(version, id=NULL_VERSION)
             freed = _blobs_of(one for one in versions if one.id == NULL_VERSION)
             versions = tuple(one for one in versions if one.id != NULL_VERSION)
-        elif len(versions) >= limits.OBJECT_VERSIONS_MAX:
+        elif len(versions) >= OBJECT_VERSIONS_MAX:
             return LimitReached(
-                f"object {key[:200]!r} has {limits.OBJECT_VERSIONS_MAX} versions, the maximum: delete some"
+                f"object {key[:200]!r} has {OBJECT_VERSIONS_MAX} versions, the maximum: delete some"
             )
         self._store(bucket_name, key, (version, *versions))
         self._blobs.difference_update(freed)
@@ -400,7 +405,7 @@ class Buckets(Section[BucketStates]):
         wrong = bad_key(upload.key)
         if wrong is not None or upload.parts or not upload.id or upload.id in self._uploads:
             return wrong or InvalidInput("a new upload has an id of its own and no parts")
-        full = self._uploads.refusal(upload.id, limits.UPLOADS_MAX, "multipart uploads")
+        full = self._uploads.refusal(upload.id, UPLOADS_MAX, "multipart uploads")
         if full is not None:
             return full
         self._uploads.put(upload.id, upload)
@@ -498,8 +503,8 @@ def started_ms(blob: str) -> int:
 
 
 def bad_key(key: str) -> InvalidInput | None:
-    if not key or len(key.encode("utf-8", "surrogatepass")) > limits.BUCKET_KEY_BYTES_MAX:
-        return InvalidInput(f"the key of an object has 1 to {limits.BUCKET_KEY_BYTES_MAX} bytes")
+    if not key or len(key.encode("utf-8", "surrogatepass")) > BUCKET_KEY_BYTES_MAX:
+        return InvalidInput(f"the key of an object has 1 to {BUCKET_KEY_BYTES_MAX} bytes")
     return None
 
 

@@ -66,7 +66,7 @@ class CompactionTime(NamedTuple):
 
 
 class CompactionState(msgspec.Struct, frozen=True, array_like=True):
-    """Of one stream; also the form in a checkpoint."""
+    """The state of one stream; also its form in a checkpoint."""
 
     stream: int
     end: int = 0  # compacted up to here

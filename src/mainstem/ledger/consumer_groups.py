@@ -22,6 +22,8 @@ from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.topics import TOPIC_ID_BYTES
 from mainstem.ledger.topology import Topology
 
+CONSUMER_GROUPS_BYTES_MAX = 32 * limits.MIB  # of all such groups in the ledger
+
 # (topic id, its partitions); of a streams group (role and subtopology id, its tasks)
 Assignment = tuple[tuple[bytes, tuple[int, ...]], ...]
 
@@ -213,7 +215,7 @@ class ConsumerGroups(Section[ConsumerGroupsState]):
         if (
             not (group.members or group.topology)
             or group.bytes > limits.CONSUMER_GROUP_BYTES_MAX
-            or self.bytes + group.bytes > limits.CONSUMER_GROUPS_BYTES_MAX
+            or self.bytes + group.bytes > CONSUMER_GROUPS_BYTES_MAX
         ):
             return _FORGOTTEN
         self._put(group)

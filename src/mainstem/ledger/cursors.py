@@ -25,10 +25,11 @@ from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import TopicDeletedEvent
 
 CURSORS_MAX = 4_000_000  # (group, stream) pairs
+NO_POSITION = -1  # committing it removes the position
 
 
 class CommitOffsets(Command, frozen=True, tag=30):
-    """A group's positions: (stream, next offset to read, metadata)."""
+    """A group's positions: (stream, next offset to read or NO_POSITION, metadata)."""
 
     group: str
     offsets: tuple[tuple[int, int, str], ...]
@@ -134,7 +135,7 @@ class Cursors(Section[CursorsState]):
             return refusal
         epochs = command.leader_epochs or (-1,) * len(command.offsets)
         for (stream, offset, metadata), epoch in zip(command.offsets, epochs, strict=True):
-            self._put(command.group, stream, Cursor(offset, metadata, now.time_ms, epoch))
+            self._set(command.group, stream, Cursor(offset, metadata, now.time_ms, epoch))
         return OffsetsCommitted(len(command.offsets))
 
     def refusal(self, command: CommitOffsets) -> MainstemError | None:
@@ -148,7 +149,7 @@ class Cursors(Section[CursorsState]):
         for stream, offset, metadata in command.offsets:
             if not self._streams.exists(stream):
                 return StreamNotFound(stream)
-            if not 0 <= offset <= limits.OFFSET_MAX:
+            if not NO_POSITION <= offset <= limits.OFFSET_MAX:
                 return InvalidInput(f"{offset} is not an offset that can be committed")
             if len(metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
                 return TooLarge(f"cursor metadata is at most {limits.CURSOR_METADATA_BYTES_MAX} bytes")
@@ -159,7 +160,14 @@ class Cursors(Section[CursorsState]):
         """Store a position of a transaction that commits. It was checked when it was given. The number of cursors may
         exceed the limit by those of open transactions, because a commit cannot be rejected at this point."""
         if self._streams.exists(stream):
+            self._set(group, stream, cursor)
+
+    def _set(self, group: str, stream: int, cursor: Cursor) -> None:
+        """Store a position that was committed, or remove the present one."""
+        if cursor.offset != NO_POSITION:
             self._put(group, stream, cursor)
+        elif self.get(group, stream) is not None:
+            self._drop(group, stream)
 
     @applies(DeleteOffsets)
     def delete(self, command: DeleteOffsets, now: Moment) -> OffsetsDeleted | GroupNotFound:

@@ -31,7 +31,7 @@ def _sections(stored: LedgerState[Any], replayed: LedgerState[Any]) -> Iterator[
     one, other = _by_section(stored), _by_section(replayed)
     for name in dict.fromkeys((*one, *other)):
         for key, first, second in _walk("", one.get(name, _ABSENT), other.get(name, _ABSENT)):
-            yield Difference(name, key or "(whole)", _shown(first), _shown(second))
+            yield Difference(name, key or "(whole)", _abbreviated(first), _abbreviated(second))
 
 
 def _by_section(state: LedgerState[Any]) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def _keyed(items: Sequence[Any]) -> dict[str, Any]:
 
 
 def _name(item: Any) -> Hashable | None:
-    """What identifies an item of a list: its `name`, or its first field."""
+    """What identifies an item of a list: its `name`, or its first field, as a group in (group, offsets)."""
+    if isinstance(item, tuple) and len(item) > 1 and isinstance(item[0], str | int | bytes):
+        return item[0].hex() if isinstance(item[0], bytes) else repr(item[0])
     if isinstance(item, msgspec.Struct):
         fields: Sequence[str] = item.__struct_fields__
     elif dataclasses.is_dataclass(item):
@@ -92,6 +94,6 @@ def _by_key(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, A
         yield key, one.get(key, _ABSENT), other.get(key, _ABSENT)
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = value if value is _ABSENT else repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

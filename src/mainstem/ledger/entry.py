@@ -104,7 +104,8 @@ SLICE_KEYED = 256  # producer, base_sequence and producer_epoch hold an idempote
 _TIMED = SLICE_KEYED | SLICE_JOINS  # what these leave in the state holds the time of their entry
 
 _RUN_HEAD = struct.Struct("<II")
-_LONE = struct.Struct("<HHIqIIQQQIIII48s")  # HEAD, PART, _RUN_HEAD and a row
+_LONE = struct.Struct("<HHIqIIQQQIIIIIIIIqqihHII")  # HEAD, PART, _RUN_HEAD and a row
+_LONE_BODY_BYTES = _RUN_HEAD.size + SLICE.itemsize
 
 Rows = npt.NDArray[Any]
 
@@ -144,7 +145,7 @@ class AppendRun:
             np.frombuffer(body, SLICE, slices, _RUN_HEAD.size), np.frombuffer(body, RECORD, records, split)
         )
         if run.tracked_records() != records:
-            raise LogDamaged("an append run in the log does not hold one record row a tracked record")
+            raise LogDamaged("an append run in the log does not hold one record row for each tracked record")
         return run
 
     @property
@@ -225,14 +226,14 @@ class Entry:
 
 
 def encode_lone(
-    row: Buffer, *, broker: int, broker_epoch: int, commit_id: int, time_ms: int, flags: int
+    fields: tuple[int, ...], *, broker: int, broker_epoch: int, commit_id: int, time_ms: int
 ) -> bytes:
     """As `Entry.encode` of an entry whose only part is one slice, without record rows and digest.
 
-    `row`: the packed SLICE row; `flags`: those of the row."""
+    `fields`: the SLICE row, unpacked."""
     return _LONE.pack(
         ENTRY_VERSION,
-        0 if flags & _TIMED else PLAIN,
+        0 if fields[8] & _TIMED else PLAIN,
         1,
         time_ms,
         broker,
@@ -241,10 +242,10 @@ def encode_lone(
         0,
         0,
         KIND_APPENDS,
-        _RUN_HEAD.size + SLICE.itemsize,
+        _LONE_BODY_BYTES,
         1,
         0,
-        row,
+        *fields,
     )
 
 

@@ -176,7 +176,7 @@ class Erasures(Section[ErasuresState]):
         found = self._erasures.get(command.id)
         if found is None or found.phase in ENDED or not 0 <= command.records <= limits.OFFSET_MAX:
             return StalePlan(
-                f"erasure {command.id[:ERASURE_ID_CHARS]!r} does not run, or the count is invalid"
+                f"erasure {command.id[:ERASURE_ID_CHARS]!r} is not running, or the count is invalid"
             )
         topics = tuple(
             msgspec.structs.replace(one, records=min(one.records + command.records, limits.OFFSET_MAX))
@@ -192,7 +192,7 @@ class Erasures(Section[ErasuresState]):
     def advance(self, command: AdvanceErasure, now: Moment) -> Erasure | MainstemError:
         found = self._erasures.get(command.id)
         if found is None or found.phase in ENDED:
-            return StalePlan(f"erasure {command.id[:ERASURE_ID_CHARS]!r} does not run")
+            return StalePlan(f"erasure {command.id[:ERASURE_ID_CHARS]!r} is not running")
         if command.phase not in (_NEXT[found.phase], "failed"):
             return StalePlan(f"after {found.phase} comes {_NEXT[found.phase]}, not {command.phase}")
         if len(command.report) > ERASURE_REPORT_BYTES_MAX or len(command.problem) > ERASURE_REPORT_BYTES_MAX:

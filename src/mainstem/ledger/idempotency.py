@@ -12,11 +12,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from mainstem import limits
 from mainstem.errors import invariant
 from mainstem.ledger.digest import MASK, hash_columns
 from mainstem.ledger.section import Moment, Section, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
+
+IDEMPOTENCY_KEYS_MAX = 1_000_000  # of all streams; beyond it, the oldest are dropped
 
 KEY_BITS = 112
 
@@ -120,7 +121,7 @@ class IdempotencyKeys(Section[IdempotencyState]):
             row = self._head
             if self.live[row]:
                 over = time_ms - int(self.time[row]) > int(windows_ms[self.stream[row]])
-                full = len(self._rows) >= limits.IDEMPOTENCY_KEYS_MAX
+                full = len(self._rows) >= IDEMPOTENCY_KEYS_MAX
                 if not full and not (over and budget):
                     break
                 budget -= not full

@@ -371,7 +371,7 @@ class Leases:
         self._exhausted.difference_update(offsets)
 
     def forget(self, start: int, end: int) -> None:
-        """Records [start, end) were removed, for whatever reason: nobody holds them any more."""
+        """Records [start, end) were removed, for whatever reason, so no worker holds them."""
         end = min(end, max(self.fresh, self._ahead[-1] + 1 if self._ahead else 0))
         if start >= end or not (self._leased or self._waiting or self._delayed or self._exhausted):
             return

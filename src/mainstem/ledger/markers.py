@@ -140,7 +140,7 @@ class Markers:
             del column[:gone]
 
     def _hash(self, stream: int, count: int) -> int:
-        """Of the first `count` markers: the sum of their hashes."""
+        """The sum of the hashes of the first `count` markers."""
         offsets = np.frombuffer(self._offsets, np.uint64)[:count]
         producers = np.frombuffer(self._producers, np.uint64)[:count]
         epochs = np.frombuffer(self._epochs, np.int16)[:count].astype(np.uint64)

@@ -29,10 +29,13 @@ from mainstem.errors import (
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+NAMESPACE_WORD_CHARS_MAX = 64  # a namespace is one or two words
+NAMESPACE_PRINCIPALS_MAX = 1_000  # that one namespace admits
+
 DEFAULT = "default"
 ID_SEPARATOR = "\x1f"
 
-_WORD = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{limits.NAMESPACE_WORD_CHARS_MAX - 1}}}"
+_WORD = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{NAMESPACE_WORD_CHARS_MAX - 1}}}"
 _NAMESPACE = re.compile(rf"{_WORD}(/{_WORD})?")
 
 
@@ -68,7 +71,7 @@ def bad_namespace(name: str) -> InvalidName | None:
     if not _NAMESPACE.fullmatch(name):
         return InvalidName(
             f"invalid namespace {name[:64]!r}: use one word, or two with a / between them, of 1 to "
-            f"{limits.NAMESPACE_WORD_CHARS_MAX} letters, digits, _ and -, the first a letter or digit"
+            f"{NAMESPACE_WORD_CHARS_MAX} letters, digits, _ and -, the first a letter or digit"
         )
     if name.startswith(f"{DEFAULT}/"):
         return InvalidName(f"invalid namespace {name[:64]!r}: nothing is below the default namespace")
@@ -184,7 +187,7 @@ class Namespaces(Section[list[TopicNamespace]]):
         return self._partitions[name]
 
     def count(self, name: str, topics: int, partitions: int) -> None:
-        """The topics of a namespace changed by these numbers."""
+        """Add to the counts of a namespace's topics and partitions."""
         self._topics[name] += topics
         self._partitions[name] += partitions
 
@@ -318,9 +321,9 @@ def _bad_policies(policies: NamespacePolicies) -> InvalidInput | None:
         return InvalidInput(
             f"a topic has 1 to {limits.PARTITIONS_PER_TOPIC_MAX} partitions, not {policies.partitions}"
         )
-    if len(policies.principals) > limits.NAMESPACE_PRINCIPALS_MAX:
+    if len(policies.principals) > NAMESPACE_PRINCIPALS_MAX:
         return InvalidInput(
-            f"a namespace names up to {limits.NAMESPACE_PRINCIPALS_MAX} principals, not {len(policies.principals)}"
+            f"a namespace names up to {NAMESPACE_PRINCIPALS_MAX} principals, not {len(policies.principals)}"
         )
     for principal in policies.principals:
         if ":" not in principal or len(principal) > limits.NAME_CHARS_MAX:

@@ -13,10 +13,11 @@ from mainstem.ledger.topics import TopicDeletedEvent
 
 
 class RaiseProducerEpoch(Command, frozen=True, tag=251):
-    """An exclusive producer has this epoch: the present one, or a higher one."""
+    """An exclusive producer has this epoch: a higher one, or the present one if it had it before."""
 
     stream: int
     epoch: int
+    resumes: bool = False
 
 
 class StreamEpoch(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +47,7 @@ class ProducerEpochs(Section[list[StreamEpoch]]):
             return StreamNotFound(command.stream)
         if not 0 < command.epoch <= limits.OFFSET_MAX:
             return InvalidInput(f"{command.epoch} is not an epoch")
-        if command.epoch < self.of(command.stream):
+        if command.epoch < self.of(command.stream) + (not command.resumes):
             return ProducerFenced("another exclusive producer took over the topic")
         self._epochs.put(command.stream, StreamEpoch(command.stream, command.epoch))
         return command.epoch

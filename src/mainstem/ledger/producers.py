@@ -21,6 +21,8 @@ from mainstem.ledger.digest import MASK, Words, hash_columns, hash_fields
 from mainstem.ledger.section import Command, Moment, Section, applies, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
 
+PRODUCER_BATCHES_KEPT = 5  # a duplicate of one of the last batches gets the original offset
+
 PRODUCERS_MAX = 1_000_000
 PRODUCER_OWNERS_MAX = 200_000  # the newest ids that belong to a principal
 OWNER_CHARS_MAX = 1_024
@@ -29,7 +31,7 @@ OWNER_CHARS_MAX = 1_024
 class AllocateProducer(Command, frozen=True, tag=20):
     """A new idempotent producer id; the ledger counts them."""
 
-    owner: str = ""  # the principal that writes with it; empty: anybody may
+    owner: str = ""  # the principal that writes with it; empty: any principal may
 
 
 class ExpireProducers(Command, frozen=True, tag=21):
@@ -50,7 +52,7 @@ class ProducersExpired:
 
 SEQUENCES = 1 << 31  # Kafka's sequence numbers wrap to 0 past 2^31 - 1
 
-_KEPT = limits.PRODUCER_BATCHES_KEPT
+_KEPT = PRODUCER_BATCHES_KEPT
 _FIRST_SLOTS = 64
 
 _OK = int(AppendCode.OK)
@@ -124,7 +126,7 @@ class Producers(Section[ProducersState]):
         return len(self._slots)
 
     def allocate(self, owner: str = "") -> int:
-        """A new producer id. Passes over ids that somebody wrote with although they were never given out: the client
+        """A new producer id. Skips ids that a client wrote with although they were never allocated: the client
         would find its sequence numbers taken."""
         while self.producer[: self._used].max(initial=-1) >= self.next_producer and np.any(
             self.producer[: self._used] == self.next_producer
@@ -142,7 +144,7 @@ class Producers(Section[ProducersState]):
         return producer
 
     def may_write(self, producer: int, principal: str) -> bool:
-        """Whether a producer id was given to the principal, or to nobody in particular."""
+        """Whether a producer id was allocated to the principal, or to no particular one."""
         if producer < self._owners_from:
             return False  # the client gets a new id
         return self._owners.get(producer, principal) == principal

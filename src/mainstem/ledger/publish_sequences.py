@@ -3,6 +3,9 @@
 A producer numbers its messages with rising numbers, gaps allowed. `PublishSequence` stands right after the append of
 its messages in the same entry. It admits them only if their first number is new, so a message that a producer sends
 again is stored once, whichever broker gets it, also after a restart.
+
+Messages of an exclusive producer are stored only as long as no other one took over the stream: `PublishSequence` names
+its epoch, and so does `PublishExclusively`, for a stream without deduplication.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from dataclasses import dataclass
 import msgspec
 
 from mainstem import limits
-from mainstem.errors import InvalidInput, MainstemError, Rejected
+from mainstem.errors import InvalidInput, MainstemError, ProducerFenced, Rejected
 from mainstem.ledger.appends import AppendCode, AppendOutcome
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import LatestByKey
+from mainstem.ledger.producer_epochs import ProducerEpochs
 from mainstem.ledger.section import Command, Moment, Section, admits_append, applies, reacts
 from mainstem.ledger.topics import TopicDeletedEvent
 
+_FENCED = "another exclusive producer took over the topic"
 PUBLISHERS_MAX = 200_000  # producers of all streams: those that published longest ago are forgotten
 
 
@@ -29,6 +34,14 @@ class PublishSequence(Command, frozen=True, tag=250):
     name: str
     first: int
     last: int
+    epoch: int = 0  # of an exclusive producer
+
+
+class PublishExclusively(Command, frozen=True, tag=281):
+    """The append right before this one is of the exclusive producer with this epoch."""
+
+    stream: int
+    epoch: int
 
 
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +61,10 @@ class SequencePublished:
 class PublishSequences(Section[list[PublisherState]]):
     """Producers by stream and name, in the order of their last message."""
 
-    def __init__(self) -> None:
+    requires = (ProducerEpochs,)
+
+    def __init__(self, epochs: ProducerEpochs) -> None:
+        self._epochs = epochs
         self._publishers: LatestByKey[tuple[int, str], PublisherState] = LatestByKey(_hash)
 
     def last(self, stream: int, name: str) -> int:
@@ -58,7 +74,19 @@ class PublishSequences(Section[list[PublisherState]]):
 
     @admits_append(PublishSequence)
     def admits(self, command: PublishSequence) -> bool:
-        return _bad(command) is None and command.first > self.last(command.stream, command.name)
+        return (
+            _bad(command) is None
+            and command.first > self.last(command.stream, command.name)
+            and not self._fenced(command)
+        )
+
+    @admits_append(PublishExclusively)
+    def admits_exclusively(self, command: PublishExclusively) -> bool:
+        return not self._fenced(command)
+
+    def _fenced(self, command: PublishSequence | PublishExclusively) -> bool:
+        """Whether another exclusive producer took over."""
+        return 0 < command.epoch < self._epochs.of(command.stream)
 
     @applies(PublishSequence)
     def publish(self, command: PublishSequence, now: Moment) -> SequencePublished | MainstemError:
@@ -69,10 +97,24 @@ class PublishSequences(Section[list[PublisherState]]):
             return InvalidInput("sequence numbers are published in the entry that appends the messages")
         code = int(before.code[0])
         if code == AppendCode.OVERTAKEN:
-            return SequencePublished(-1, True)
+            return ProducerFenced(_FENCED) if self._fenced(command) else SequencePublished(-1, True)
         if code != AppendCode.OK:
             return Rejected("the messages were not appended")
         self._put(PublisherState(command.stream, command.name, command.last))
+        return SequencePublished(int(before.base[0]), False)
+
+    @applies(PublishExclusively)
+    def publish_exclusively(
+        self, command: PublishExclusively, now: Moment
+    ) -> SequencePublished | MainstemError:
+        before = now.before
+        if not isinstance(before, AppendOutcome) or len(before.code) != 1:
+            return InvalidInput("an epoch is named in the entry that appends the messages")
+        code = int(before.code[0])
+        if code == AppendCode.OVERTAKEN:
+            return ProducerFenced(_FENCED)
+        if code != AppendCode.OK:
+            return Rejected("the messages were not appended")
         return SequencePublished(int(before.base[0]), False)
 
     @reacts(TopicDeletedEvent)

@@ -1,4 +1,4 @@
-"""Rates: how much users, client ids, consumer groups and namespaces may produce, consume and request a second.
+"""Rates: how much users, client ids, groups, namespaces and topics may produce, consume and request a second.
 
 Kafka's client quotas are the rates of users and client ids. Administrators set rates; each broker enforces them.
 """
@@ -12,7 +12,12 @@ import msgspec
 from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached
 from mainstem.ledger.keyed import Keyed, fields_hash
-from mainstem.ledger.section import Command, Moment, Section, applies
+from mainstem.ledger.section import Command, Moment, Section, applies, reacts
+from mainstem.ledger.topics import TopicDeletedEvent
+
+RATES_MAX = 100_000  # users, client ids, groups and namespaces with a rate
+RATE_MAX = float(1 << 63)  # what clients send for "unlimited"
+RATE_BURST_S_MAX = 86_400.0
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes a second
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -24,17 +29,19 @@ QUOTA_KEYS = (CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE)  # the
 RATE_KEYS = (*QUOTA_KEYS, CONSUMER_RECORD_RATE, PRODUCER_RECORD_RATE)
 LIMIT_KEYS = (*RATE_KEYS, BURST_S)
 
-_Rank = tuple[bool, str, bool, str, bool, str, bool, str]
+_Rank = tuple[bool | str, ...]
 
 
 class RateEntity(msgspec.Struct, frozen=True, array_like=True):
-    """What a rate limits: a user, a client id, a user's client id, a consumer group, or a namespace. An empty name is
-    the default for each that has no rate of its own; None means that the rate does not look at that name."""
+    """What a rate limits: a user, a client id, a user's client id, a consumer group, a namespace, or a topic. An empty
+    name is the default for each that has no rate of its own, except of topics; None means that the rate does not look
+    at that name."""
 
     user: str | None = None
     client: str | None = None
     group: str | None = None
     namespace: str | None = None
+    topic: str | None = None  # with its namespace
 
 
 class AlterRate(Command, frozen=True, tag=134):
@@ -58,6 +65,7 @@ class Rates(Section[list[RateLimits]]):
     def __init__(self) -> None:
         self._rates: Keyed[_Rank, RateLimits] = Keyed(fields_hash("rate"))
         self.active = False  # some entity has a limit: all that an unlimited broker tests
+        self.topics: set[str] = set()  # that have a rate of their own
 
     def __len__(self) -> int:
         return len(self._rates)
@@ -76,7 +84,7 @@ class Rates(Section[list[RateLimits]]):
         if wrong is not None:
             return InvalidInput(wrong)
         return (
-            self._rates.refusal(_rank(command.entity), limits.RATES_MAX, "entities with rates")
+            self._rates.refusal(_rank(command.entity), RATES_MAX, "entities with rates")
             if command.put
             else None
         )
@@ -93,11 +101,26 @@ class Rates(Section[list[RateLimits]]):
             changed.pop(key, None)
         rate = RateLimits(command.entity, tuple(sorted(changed.items())))
         if changed:
-            self._rates.put(_rank(command.entity), rate)
+            self._put(rate)
         else:
-            self._rates.pop(_rank(command.entity))
-        self.active = len(self._rates) > 0
+            self._pop(command.entity)
         return rate
+
+    def _put(self, rate: RateLimits) -> None:
+        self._rates.put(_rank(rate.entity), rate)
+        self.active = True
+        if rate.entity.topic is not None:
+            self.topics.add(rate.entity.topic)
+
+    def _pop(self, entity: RateEntity) -> None:
+        self._rates.pop(_rank(entity))
+        self.active = len(self._rates) > 0
+        if entity.topic is not None:
+            self.topics.discard(entity.topic)
+
+    @reacts(TopicDeletedEvent)
+    def on_topic_deleted(self, event: TopicDeletedEvent, now: Moment) -> None:
+        self._pop(RateEntity(topic=event.topic.name))
 
     @property
     def digest(self) -> int:
@@ -108,33 +131,30 @@ class Rates(Section[list[RateLimits]]):
 
     def load(self, state: list[RateLimits]) -> None:
         for rate in state:
-            self._rates.put(_rank(rate.entity), rate)
-        self.active = len(self._rates) > 0
+            self._put(rate)
 
 
 def _rank(entity: RateEntity) -> _Rank:
-    user, client, group, namespace = entity.user, entity.client, entity.group, entity.namespace
-    return (
-        user is None,
-        user or "",
-        client is None,
-        client or "",
-        group is None,
-        group or "",
-        namespace is None,
-        namespace or "",
-    )
+    names = _names(entity)
+    return tuple(part for name in names for part in (name is None, name or ""))
+
+
+def _names(entity: RateEntity) -> tuple[str | None, ...]:
+    return entity.user, entity.client, entity.group, entity.namespace, entity.topic
 
 
 def _fault(command: AlterRate) -> str | None:
     entity = command.entity
     clients = entity.user is not None or entity.client is not None
-    if clients + (entity.group is not None) + (entity.namespace is not None) != 1:
-        return "a rate is for a user, a client id, or both; or for a group; or for a namespace"
-    for name in (entity.user, entity.client, entity.group, entity.namespace):
+    others = (entity.group, entity.namespace, entity.topic)
+    if clients + sum(name is not None for name in others) != 1:
+        return "a rate is for a user, a client id, or both; or for a group, a namespace or a topic"
+    if entity.topic == "":
+        return "the rate of a topic names it: a namespace limits all of its topics"
+    for name in _names(entity):
         if name is not None and len(name) > limits.NAME_CHARS_MAX:
             return (
-                f"the user, client id, group or namespace of a rate has at most "
+                f"the user, client id, group, namespace or topic of a rate has at most "
                 f"{limits.NAME_CHARS_MAX} characters"
             )
     keys = [*(key for key, _ in command.put), *command.removed]
@@ -146,8 +166,8 @@ def _fault(command: AlterRate) -> str | None:
     if len(keys) != len(set(keys)):
         return "a request changes a rate twice"
     for key, value in command.put:
-        if not 0 < value <= limits.RATE_MAX:  # false for NaN
-            return f"{key} is above 0 and at most {limits.RATE_MAX:.0f}, not {value}"
-        if key == BURST_S and value > limits.RATE_BURST_S_MAX:
-            return f"{key} is at most {limits.RATE_BURST_S_MAX:.0f} seconds, not {value}"
+        if not 0 < value <= RATE_MAX:  # false for NaN
+            return f"{key} is above 0 and at most {RATE_MAX:.0f}, not {value}"
+        if key == BURST_S and value > RATE_BURST_S_MAX:
+            return f"{key} is at most {RATE_BURST_S_MAX:.0f} seconds, not {value}"
     return None

@@ -86,8 +86,8 @@ class Sections:
     schemas: Schemas
     buckets: Buckets
     topic_schemas: TopicSchemas
-    publish_sequences: PublishSequences
     producer_epochs: ProducerEpochs
+    publish_sequences: PublishSequences
     broker_settings: BrokerSettings
     erasures: Erasures
 

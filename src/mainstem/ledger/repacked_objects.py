@@ -43,7 +43,7 @@ class PublishRepack(Command, frozen=True, tag=140):
     first: int  # numbers of the log's own objects
     end: int
     sources: tuple[str, ...]  # keys of the files that were read; none: the log's own objects
-    files: tuple[RepackedFile, ...]  # by stream and offset; none: nothing of the range is needed any more
+    files: tuple[RepackedFile, ...]  # by stream and offset; none: no record of the range is needed any more
     removed: tuple[tuple[int, int, int, int], ...] = ()  # by compaction: (stream, base, end, live records)
 
 

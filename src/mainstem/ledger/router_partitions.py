@@ -329,8 +329,8 @@ class RouterPartitions:
         return self._move(leg, end, copies, ends, None if lost else leg.noted)
 
     def lost(self, stream: int, start: int, end: int) -> None:
-        """Records are damaged. Copies that a router partition appended last are made again: a crash may leave the entry
-        that records them whole and damage their bytes, before any client learned that they are durable."""
+        """Records are damaged. The last copies of a router partition are repeated: a crash may leave the entry that
+        records them whole and damage their bytes, before any client learned that they are durable."""
         for leg in self.to_stream(stream):
             if leg.noted is not None and start <= leg.noted[1] and leg.noted[1] + leg.noted[2] <= end:
                 self._move(leg, leg.noted[0], -leg.noted[2], {}, None)

@@ -1,9 +1,9 @@
 """The schema registry: schemas by id, the versions of each subject, and settings of compatibility and mode.
 
 Subjects are stored with their namespace before them, like groups (namespaces.py). Ids are numbered within a space: a
-namespace and a context. The broker parses schemas and compares them, by the state it knows; a command names the
-revision of that state, and is refused if the registry has changed since. So no library's version decides what the
-ledger holds.
+namespace and a context. The broker parses and compares schemas. Its commands name the revision of the registry that it
+compared with, and are rejected if the registry has changed since. So the ledger's state never depends on the version of
+a library.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from mainstem import limits
 from mainstem.errors import InvalidInput, LimitReached, SchemaIdConflict, SchemaRegistryChanged
 from mainstem.ledger.keyed import Keyed, fields_hash
 from mainstem.ledger.section import Command, Moment, Section, applies
+
+SCHEMAS_CHARS_MAX = 512_000_000  # of all schemas together: they are held in memory
+SCHEMA_SUBJECTS_MAX = 100_000
+SCHEMA_VERSIONS_MAX = 1_000  # of one subject, softly deleted ones included
 
 FINGERPRINT_BYTES = 16
 SCHEMA_ID_MAX = 2**31 - 1
@@ -230,7 +234,7 @@ class Schemas(Section[SchemasState]):
         if len(settings.config) > limits.SCHEMA_CHARS_MAX:
             return InvalidInput(f"settings have at most {limits.SCHEMA_CHARS_MAX} characters")
         if settings.config or settings.mode:
-            full = self._settings.refusal(settings.scope, limits.SCHEMA_SUBJECTS_MAX, "registry settings")
+            full = self._settings.refusal(settings.scope, SCHEMA_SUBJECTS_MAX, "registry settings")
             if full is not None:
                 return full
             self._settings.put(settings.scope, settings)
@@ -254,17 +258,13 @@ class Schemas(Section[SchemasState]):
         size = _size(command)
         if size > limits.SCHEMA_CHARS_MAX:
             return InvalidInput(f"a schema has at most {limits.SCHEMA_CHARS_MAX} characters, not {size}")
-        if (command.space, command.fingerprint) not in self._ids and (
-            self._bytes + size > limits.SCHEMAS_CHARS_MAX
-        ):
+        if (command.space, command.fingerprint) not in self._ids and (self._bytes + size > SCHEMAS_CHARS_MAX):
             return LimitReached(
-                f"the registry holds {limits.SCHEMAS_CHARS_MAX} characters of schemas, the maximum: delete some"
+                f"the registry holds {SCHEMAS_CHARS_MAX} characters of schemas, the maximum: delete some"
             )
-        if subject is not None and len(subject.versions) >= limits.SCHEMA_VERSIONS_MAX:
-            return LimitReached(
-                f"a subject has at most {limits.SCHEMA_VERSIONS_MAX} versions: delete some for good"
-            )
-        return self._subjects.refusal(command.subject, limits.SCHEMA_SUBJECTS_MAX, "subjects")
+        if subject is not None and len(subject.versions) >= SCHEMA_VERSIONS_MAX:
+            return LimitReached(f"a subject has at most {SCHEMA_VERSIONS_MAX} versions: delete some for good")
+        return self._subjects.refusal(command.subject, SCHEMA_SUBJECTS_MAX, "subjects")
 
     def _changed(self) -> None:
         self.revision += 1

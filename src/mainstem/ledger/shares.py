@@ -99,7 +99,7 @@ class SharesChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShareAcquired:
-    """Of AcquireShare."""
+    """The result of AcquireShare."""
 
     runs: tuple[tuple[int, int, int], ...]  # (first, end, delivery count) of what the member acquired
     deadline_ms: int
@@ -108,11 +108,11 @@ class ShareAcquired:
 
 @dataclass(frozen=True, slots=True)
 class ShareSettled:
-    """Of SettleShare."""
+    """The result of SettleShare."""
 
     counts: tuple[int, ...]  # of records, by verdict
     archived: int  # released at the delivery limit
-    relaxed: bool  # nothing of it has to survive a crash of the machine
+    relaxed: bool  # it need not survive a crash of the machine
 
 
 _TOKEN = 1  # members are identified by name, so one token serves all

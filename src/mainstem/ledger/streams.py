@@ -170,6 +170,11 @@ class Streams(StreamColumns, Section[StreamsState]):
         floors = self._floors
         return max(floors[0][stream], floors[1][stream], floors[2][stream])
 
+    def floors(self, stream: int) -> tuple[int, int, int]:
+        """Below which offset records were deleted, evicted by a cap and expired."""
+        deleted, evicted, expired = self._floors
+        return deleted[stream], evicted[stream], expired[stream]
+
     def total_bytes(self) -> int:
         """Logical bytes of the live records of all streams."""
         return int(self.bytes[: self.count].sum())

@@ -4,6 +4,9 @@ A subscription has a *mark*: every record below it is acknowledged. Above the ma
 ranges. The mark moves over ranges that it reaches, and over offsets without a record (deleted ones, markers of
 transactions), so that an acknowledged subscription has no ranges.
 
+A cluster has one broker at a time that serves the consumers of a subscription. It takes the subscription over with a
+*term*, each higher than the one before. Its changes name its term, and those of earlier terms are refused.
+
 An open transaction *holds* the records that it acknowledges: nobody else can acknowledge them in a transaction. They
 are acknowledged when it commits, and free again when it aborts.
 """
@@ -22,6 +25,7 @@ from mainstem.errors import (
     LimitReached,
     MainstemError,
     StreamNotFound,
+    SubscriptionMoved,
     SubscriptionNotFound,
     TransactionConflict,
 )
@@ -57,14 +61,25 @@ class AckRecords(Command, frozen=True, tag=241):
     name: str
     mark: int = 0
     ranges: tuple[Range, ...] = ()
+    term: int = 0  # of the broker that serves the subscription; 0: not on behalf of its consumers
 
 
 class MoveSubscription(Command, frozen=True, tag=242):
-    """Forget what was acknowledged: the records below `mark` are, the others are not."""
+    """Forget what was acknowledged: the records below `mark` are, the others are not. Without a term, it ends the
+    present one."""
 
     stream: int
     name: str
     mark: int
+    term: int = 0  # as in AckRecords
+
+
+class ServeSubscription(Command, frozen=True, tag=280):
+    """A broker serves the consumers of a subscription from now on. Refused if another one took over meanwhile."""
+
+    stream: int
+    name: str
+    after: int  # the term that the broker knows
 
 
 class RemoveSubscription(Command, frozen=True, tag=243):
@@ -89,6 +104,7 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     ranges: list[Range]
     properties: Properties
     held: list[tuple[int, list[Range]]]  # by producer of a transaction
+    term: int
 
 
 class AckedRecords:
@@ -186,7 +202,7 @@ class AckedRecords:
 class StoredSubscription:
     """One subscription of a stream."""
 
-    __slots__ = ("acked", "held", "name", "properties", "stream")
+    __slots__ = ("acked", "held", "name", "properties", "stream", "term")
 
     def __init__(self, stream: int, name: str, mark: int, properties: Properties) -> None:
         self.stream = stream
@@ -194,11 +210,12 @@ class StoredSubscription:
         self.properties = properties
         self.acked = AckedRecords(mark, hash_fields("subscription", stream, name, properties))
         self.held: dict[int, list[Range]] = {}  # what open transactions acknowledge, by their producer
+        self.term = 0  # how often it was taken over, or moved by others; -1: it is removed
 
     @property
     def digest(self) -> int:
         held = sum(hash_fields("held", self.acked.seed, *row) for row in self.held.items())
-        return (self.acked.digest + held) & MASK
+        return (self.acked.digest + held + mix(self.acked.seed, self.term, 0, 2)) & MASK
 
     def first_held(self, producer: int, first: int, end: int) -> int | None:
         """The first offset of [first, end) that a transaction holds."""
@@ -276,9 +293,9 @@ class Subscriptions(Section[list[SubscriptionState]]):
     @applies(AckRecords)
     def ack(self, command: AckRecords, now: Moment) -> int | MainstemError:
         """Returns the new mark."""
-        found = self.get(command.stream, command.name)
-        if found is None:
-            return SubscriptionNotFound(command.name)
+        found = self._served(command.stream, command.name, command.term)
+        if isinstance(found, MainstemError):
+            return found
         end = int(self._streams.end[command.stream])
         if command.mark > end or any(not 0 <= first < last <= end for first, last in command.ranges):
             return InvalidInput("only records that exist can be acknowledged")
@@ -298,12 +315,12 @@ class Subscriptions(Section[list[SubscriptionState]]):
         return acked.mark
 
     def hold(
-        self, stream: int, name: str, producer: int, mark: int, ranges: tuple[Range, ...]
+        self, stream: int, name: str, producer: int, mark: int, ranges: tuple[Range, ...], term: int
     ) -> MainstemError | None:
         """A transaction acknowledges what is left below `mark`, and the ranges, if it commits."""
-        found = self.get(stream, name)
-        if found is None:
-            return SubscriptionNotFound(name)
+        found = self._served(stream, name, term)
+        if isinstance(found, MainstemError):
+            return found
         end = int(self._streams.end[stream])
         if not 0 <= mark <= end or any(not 0 <= first < last <= end for first, last in ranges):
             return InvalidInput("only records that exist can be acknowledged")
@@ -335,14 +352,36 @@ class Subscriptions(Section[list[SubscriptionState]]):
     @applies(MoveSubscription)
     def move(self, command: MoveSubscription, now: Moment) -> int | MainstemError:
         """Returns the new mark."""
-        found = self.get(command.stream, command.name)
-        if found is None:
-            return SubscriptionNotFound(command.name)
+        found = self._served(command.stream, command.name, command.term)
+        if isinstance(found, MainstemError):
+            return found
         if not 0 <= command.mark <= int(self._streams.end[command.stream]):
             return InvalidInput(f"the partition has no offset {command.mark}")
+        if not command.term:
+            found.term += 1  # the broker that serves it has to begin again
         found.acked.move(command.mark)
         found.held.clear()
         return command.mark
+
+    @applies(ServeSubscription)
+    def serve(self, command: ServeSubscription, now: Moment) -> int | MainstemError:
+        """Returns the new term."""
+        found = self._served(command.stream, command.name, command.after, first=True)
+        if isinstance(found, MainstemError):
+            return found
+        found.term += 1
+        return found.term
+
+    def _served(
+        self, stream: int, name: str, term: int, *, first: bool = False
+    ) -> StoredSubscription | MainstemError:
+        """The subscription, if `term` is its present one. 0 is any term, unless it has to be the `first`."""
+        found = self.get(stream, name)
+        if found is None:
+            return SubscriptionNotFound(name)
+        if term != found.term and (term or first):
+            return SubscriptionMoved(name)
+        return found
 
     @applies(PutSubscriptionProperties)
     def put_properties(self, command: PutSubscriptionProperties, now: Moment) -> MainstemError | None:
@@ -388,7 +427,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
 
     def _drop(self, stream: int, name: str) -> None:
         names = self._by_stream[stream]
-        del names[name]
+        names.pop(name).term = -1
         self.count -= 1
         if not names:
             del self._by_stream[stream]
@@ -412,6 +451,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
                 list(one.acked),
                 one.properties,
                 sorted(one.held.items()),
+                one.term,
             )
             for one in self._all()
         ]
@@ -422,6 +462,7 @@ class Subscriptions(Section[list[SubscriptionState]]):
             for first, last in row.ranges:
                 one.acked.add(first, last)
             one.held = dict(row.held)
+            one.term = row.term
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:

@@ -187,7 +187,7 @@ class Declaration(msgspec.Struct, frozen=True, array_like=True):
     topic_id: bytes
     revision: int
     columns: str
-    delta: str
+    copy: str
 
 
 class Table:

@@ -119,7 +119,7 @@ class DeclareTable(Command, frozen=True, tag=107):
     topic_id: bytes
     expected: int  # revision of the declaration that this one replaces; 0 = there was none
     columns: str = ""  # JSON, with the permanent ids of the columns; empty: raw columns only
-    delta: str = ""  # URL of a Delta table that also gets the records
+    copy: str = ""  # another table that also gets the records: URL of a Delta table, or `iceberg:NAME`
     keeps_parts: bool = False  # the parts need no rewrite: their records have no value in new columns
 
 
@@ -343,7 +343,7 @@ class Tables(Section[TablesState]):
         present = self.declaration(command.topic_id)
         if command.expected != present.revision:
             return TableChanged("the declaration of the table has changed: read it again")
-        declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.delta)
+        declared = Declaration(command.topic_id, present.revision + 1, command.columns, command.copy)
         self._declarations.put(command.topic_id, declared)
         columns_changed = declared.columns != present.columns
         if columns_changed and not command.keeps_parts:

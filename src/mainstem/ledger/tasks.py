@@ -17,6 +17,8 @@ from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
 from mainstem.ledger.section import Command, Moment, Section, applies
 
+TASKS_MAX = 100_000  # tasks of the lake under a lease
+
 _TOKENS = 1 << 63
 
 
@@ -100,7 +102,7 @@ class Tasks(Section[list[Lease]]):
         held = self._leases.get(command.task)
         if held is not None and held.token != command.token and now.time_ms < held.deadline_ms:
             return TaskHeld(command.task, held.holder, held.deadline_ms)
-        full = self._leases.refusal(command.task, limits.TASKS_MAX, "tasks")
+        full = self._leases.refusal(command.task, TASKS_MAX, "tasks")
         if full is not None:
             return full
         deadline_ms = now.time_ms + command.lease_ms

@@ -17,6 +17,7 @@ from mainstem.errors import (
     LimitReached,
     NamespaceNotFound,
     TopicExists,
+    TopicNotEmpty,
     TopicNotFound,
 )
 from mainstem.ledger.config import TopicConfig
@@ -37,6 +38,7 @@ class CreateTopic(Command, frozen=True, tag=1):
 
 class DeleteTopic(Command, frozen=True, tag=2):
     topic_id: bytes
+    if_empty: bool = False  # reject it while the topic has records
 
 
 class AlterTopic(Command, frozen=True, tag=3):
@@ -116,7 +118,7 @@ class Topics(Section[list[Topic]]):
 
     @property
     def partitions(self) -> int:
-        """Of all topics."""
+        """The number of partitions of all topics."""
         return len(self._owner)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -165,10 +167,15 @@ class Topics(Section[list[Topic]]):
         return topic
 
     @applies(DeleteTopic)
-    def delete(self, command: DeleteTopic, now: Moment) -> Topic | TopicNotFound:
-        topic = self._by_id.pop(command.topic_id, None)
+    def delete(self, command: DeleteTopic, now: Moment) -> Topic | TopicNotFound | TopicNotEmpty:
+        topic = self._by_id.get(command.topic_id)
         if topic is None:
             return TopicNotFound(command.topic_id.hex())
+        if command.if_empty:
+            count = sum(int(self._streams.records[stream]) for stream in topic.streams)
+            if count:
+                return TopicNotEmpty(topic.name, count)
+        del self._by_id[command.topic_id]
         self.changes += 1
         self._by_name.pop(topic.name)
         self._namespaces.count(topic.namespace, -1, -len(topic.streams))

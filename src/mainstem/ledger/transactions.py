@@ -16,8 +16,7 @@ starts again can keep it (`InitProducer.keep`): it then takes no more writes, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 
 import msgspec
 
@@ -43,6 +42,15 @@ from mainstem.ledger.producers import Producers
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.subscriptions import Range, Subscriptions
+from mainstem.ledger.transactional_ids import (
+    Identity,
+    Transaction,
+    TransactionPhase,
+    TransactionState,
+    hash_of,
+    restored,
+    state_of,
+)
 
 TRANSACTIONAL_IDS_MAX = 100_000
 TRANSACTIONAL_ID_CHARS_MAX = 1024
@@ -142,9 +150,9 @@ class AckInTransaction(Command, frozen=True, tag=58):
     subscription: str
     mark: int = 0
     ranges: tuple[Range, ...] = ()
+    term: int = 0
 
 
-Identity = tuple[int, int]  # a producer and its epoch
 # stream, the transaction's first offset in it (-1 = none), its marker's offset (-1 = none: it only acknowledged)
 Marked = tuple[int, int, int]
 
@@ -192,62 +200,6 @@ _OK = int(AppendCode.OK)
 _FENCED = int(AppendCode.PRODUCER_FENCED)
 _INVALID = int(AppendCode.INVALID_TRANSACTION)
 
-Position = tuple[int, str, int]  # next offset to read, metadata, leader epoch
-
-
-class TransactionPhase(IntEnum):
-    """The state of a transactional id. Open changes to ended in one step."""
-
-    EMPTY = 0  # never had a transaction in this epoch
-    OPEN = 1
-    COMMITTED = 2
-    ABORTED = 3
-
-
-@dataclass(slots=True)
-class Transaction:
-    """A transactional id, and its present or last transaction."""
-
-    id: str
-    producer: int
-    epoch: int
-    timeout_ms: int
-    last_epoch: int = -1  # the previous epoch, which a producer sends if it missed the response to its bump
-    phase: TransactionPhase = TransactionPhase.EMPTY
-    started_ms: int = -1  # ledger time
-    updated_ms: int = 0
-    streams: dict[int, None] = field(default_factory=dict)  # a dict for its fixed order
-    offsets: dict[str, dict[int, Position]] = field(default_factory=dict)  # group → stream → position
-    ended_as: Identity | None = None  # the identity that the last end replaced: a retry of the end sends it
-    owner: str | None = None  # the principal of an id that is used once; None = of any other id
-    acks: dict[tuple[int, str], None] = field(default_factory=dict)  # subscriptions: stream and name
-    kept: Identity | None = (
-        None  # the writer of an open transaction that outlived it: only its end is possible
-    )
-
-    @property
-    def open(self) -> bool:
-        return self.phase is TransactionPhase.OPEN
-
-
-class TransactionState(msgspec.Struct, frozen=True, array_like=True):
-    """One transactional id, in a checkpoint."""
-
-    id: str
-    producer: int
-    epoch: int
-    timeout_ms: int
-    last_epoch: int
-    phase: int
-    started_ms: int
-    updated_ms: int
-    streams: list[int]
-    offsets: list[tuple[str, list[tuple[int, Position]]]]  # group, then by stream
-    ended_as: Identity | None
-    owner: str | None
-    acks: list[tuple[int, str]]
-    kept: Identity | None
-
 
 class TransactionsState(msgspec.Struct, frozen=True, array_like=True):
     ids: list[TransactionState]
@@ -268,7 +220,7 @@ class Transactions(Section[TransactionsState]):
         self._subscriptions = subscriptions
         self._ended: dict[int, bool] = {}  # ids that were used once: producer → whether it committed
         self._ended_sum = 0  # of their hashes
-        self._by_id: LatestByKey[str, Transaction] = LatestByKey(_hash)
+        self._by_id: LatestByKey[str, Transaction] = LatestByKey(hash_of)
         self._by_producer: dict[int, Transaction] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -406,7 +358,7 @@ class Transactions(Section[TransactionsState]):
             return InvalidInput(f"transactional id {command.id[:64]!r} acknowledges no records: use offsets")
         if key not in one.acks and len(one.acks) >= TRANSACTION_SUBSCRIPTIONS_MAX:
             return LimitReached(f"a transaction has at most {TRANSACTION_SUBSCRIPTIONS_MAX} subscriptions")
-        refusal = self._subscriptions.hold(*key, one.producer, command.mark, command.ranges)
+        refusal = self._subscriptions.hold(*key, one.producer, command.mark, command.ranges, command.term)
         if refusal is not None:
             return refusal
         one.acks[key] = None
@@ -655,73 +607,17 @@ class Transactions(Section[TransactionsState]):
         return (self._by_id.digest + self._ended_sum) & MASK
 
     def encode(self) -> TransactionsState:
-        return TransactionsState([_state_of(one) for one in self], list(self._ended.items()))
+        return TransactionsState([state_of(one) for one in self], list(self._ended.items()))
 
     def load(self, state: TransactionsState) -> None:
         for producer, commit in state.ended:
             self._remember_end(producer, commit)
         for stored in state.ids:
-            one = Transaction(
-                stored.id,
-                stored.producer,
-                stored.epoch,
-                stored.timeout_ms,
-                stored.last_epoch,
-                TransactionPhase(stored.phase),
-                stored.started_ms,
-                stored.updated_ms,
-                dict.fromkeys(stored.streams),
-                {group: dict(positions) for group, positions in stored.offsets},
-                stored.ended_as,
-                stored.owner,
-                dict.fromkeys(stored.acks),
-                stored.kept,
-            )
+            one = restored(stored)
             self._by_producer[one.producer] = one
             self._by_id.put(one.id, one)
         begun = sorted((one for one in self if one.open), key=lambda one: one.started_ms)
         self._open = {one.id: one for one in begun}
-
-
-def _state_of(one: Transaction) -> TransactionState:
-    return TransactionState(
-        one.id,
-        one.producer,
-        one.epoch,
-        one.timeout_ms,
-        one.last_epoch,
-        int(one.phase),
-        one.started_ms,
-        one.updated_ms,
-        list(one.streams),
-        _positions(one),
-        one.ended_as,
-        one.owner,
-        list(one.acks),
-        one.kept,
-    )
-
-
-def _positions(one: Transaction) -> list[tuple[str, list[tuple[int, Position]]]]:
-    return [(group, list(positions.items())) for group, positions in one.offsets.items()]
-
-
-def _hash(one: Transaction) -> int:
-    return hash_fields(
-        "transaction",
-        one.id,
-        one.producer,
-        one.epoch,
-        one.last_epoch,
-        one.timeout_ms,
-        int(one.phase),
-        list(one.streams),
-        _positions(one),
-        one.ended_as,
-        one.owner,
-        list(one.acks),
-        one.kept,
-    )
 
 
 def _bumped_before(one: Transaction, command: InitProducer) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
-_log = logging.getLogger("mainstem.log")
+from mainstem import events
+
+_log = events.named("log")
 
 
 class Background:
@@ -51,4 +52,4 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 def _report_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         # The log is sound without it: an object that is not sealed is replayed, and sealed then.
-        _log.warning("background work failed", extra={"error": str(error)})
+        _log.warning("background work failed", error=str(error))

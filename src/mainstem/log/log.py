@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.errors import (
     InvalidInput,
     MainstemError,
     NoSpace,
+    Unavailable,
     invariant,
 )
 from mainstem.ledger.brokers import Boot, Booted, ExpireBroker, Halt, Heartbeat
@@ -49,10 +50,10 @@ from mainstem.log.recovery import RecoveredLog, RecoveryProgress, recover
 from mainstem.log.streams.ephemeral import EphemeralStreams
 from mainstem.log.streams.stores import DurableStreams, LogStreams
 from mainstem.log.write.append import AppendRequest
+from mainstem.log.write.client_activity import ClientActivity
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.committer import Committer
 from mainstem.log.write.sharing import Sharing
-from mainstem.log.write.turns import ClientTurns
 from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, Random
 from mainstem.ports.commitlog.local.log import LocalCommitLog
@@ -62,9 +63,12 @@ from mainstem.ports.commitlog.shared.host.log import HostCommitLog
 from mainstem.ports.host import machine_of
 from mainstem.ports.objectstore.port import ObjectStore
 
+SPACE_PROBED_BYTES_MIN = 1 * limits.MIB  # writes count as accepted again once the disk has room for this much
+
+REFRESH_S_MAX = 2.0  # an answer about what exists now waits this long for the store
 FULL_DISK_RETRY_S = 0.5  # retry interval of a start on a full disk
 
-_log = logging.getLogger("mainstem.log")
+_log = events.named("log")
 
 SaveAt = Callable[[int], Awaitable[None]]
 """Stores a checkpoint of the state at a position, an object boundary."""
@@ -106,13 +110,13 @@ class Log:
         self._options = options
         self._save_at = save_at
         self.store_copies = StoreCopies()  # of `objects`, which nothing may be deleted from meanwhile
-        self._background = Background()
+        self.background = Background()
         self._finished = FinishedObjects(
             self,
             port,
             recovered,
             checkpoints,
-            self._background,
+            self.background,
             checkpoint_every_bytes=options.checkpoint_every_bytes,
         )
         self._index = recovered.index
@@ -131,8 +135,8 @@ class Log:
             (lambda _: None) if options.shared else self._finished.add,  # see maintenance.py
             options.linger_ms / 1000,
         )
-        self._committer.on_shortage = lambda: self._background.start(self._until_shortage_ends())
-        self._parts = PartReader(objects)
+        self._committer.on_shortage = lambda: self.background.start(self._until_shortage_ends())
+        self.parts = PartReader(objects)
         self._repacked = RepackedFiles(self.ledger.repacked, objects)
         self._finished.repacker = None if objects is None else self._repack(objects, clock)
         self.sharing = self._share(clock) if options.shared else None  # with other brokers
@@ -148,7 +152,7 @@ class Log:
             lookups,
             extent_bytes,
             Losses(self.ledger, lookups, extent_bytes, self._committer),
-            self._parts,
+            self.parts,
             self.visibility,
             self.missing,
             self.barrier,
@@ -205,10 +209,10 @@ class Log:
             booted: Booted = await self._committer.propose(boot)
         except NoSpace as full:
             # What is there can be read all the same; nothing is written before this broker has its epoch.
-            _log.error("starting on a full disk: nothing is written until there is room")
+            _log.error("disk full at start", message="nothing is written until there is space")
             self._committer.hold(full)
             self.visibility.resume(self.ledger)
-            self._background.start(self._boot_when_space_returns(boot, recovered))
+            self.background.start(self._boot_when_space_returns(boot, recovered))
             return
         await self._booted(booted, recovered)
 
@@ -234,7 +238,7 @@ class Log:
 
     @property
     def tiering(self) -> Tiering | None:
-        """Of a local log whose older objects go to an object store."""
+        """Moves older objects of a local log to an object store; None if it has none."""
         return self._finished.tiering
 
     @property
@@ -251,7 +255,7 @@ class Log:
 
     @property
     def epoch(self) -> int:
-        """Of this broker; 0 before it has one."""
+        """The epoch of this broker; 0 before it has one."""
         return self._committer.epoch
 
     @property
@@ -268,6 +272,10 @@ class Log:
         """Delay every group of commits by this long: repacking does not keep up."""
         self._committer.hold_back(seconds)
 
+    @property
+    def held_back_s(self) -> float:
+        return self._committer.held_back_s
+
     def tier(self, store: ObjectStore, clock: Clock, random: Random, retention: HotRetention) -> None:
         """Have older objects go to an object store from now on."""
         port = self._port
@@ -278,11 +286,11 @@ class Log:
         if self.repacker is not None:
             self.repacker.behind = tiering.repackable
         self._start_repacking()
-        self._background.start(tiering.run())
+        self.background.start(tiering.run())
 
     def _start_repacking(self) -> None:
         if self.repacker is not None and self._options.repack.on:
-            self._background.start(self.repacker.run())
+            self.background.start(self.repacker.run())
 
     async def rewrite_shared_checkpoint(self) -> int:
         """Store the state of a shared log at the end of the object that is open now. Returns its position.
@@ -318,14 +326,14 @@ class Log:
             except NoSpace:
                 continue
             await self._booted(booted, recovered)
-            _log.info("there is room again: writes resume")
+            _log.info("writes accepted again")
             return
 
     async def _booted(self, booted: Booted, recovered: RecoveredLog) -> None:
         self._committer.take_epoch(booted.broker_epoch)
         if self.sharing is not None:
-            self._background.start(self.sharing.follow())
-            self._background.start(self.upkeep().run())
+            self.background.start(self.sharing.follow())
+            self.background.start(self.upkeep().run())
         else:
             await self._expire_others()
         if self._port.suspect:
@@ -337,7 +345,7 @@ class Log:
             self._finished.seal(extents)
         for stream, start, end in recovered.damaged:
             if self.ledger.streams.exists(stream):  # else its topic was deleted later in the log
-                _log.error("records lost", extra={"stream": stream, "start": start, "end": end})
+                _log.error("records lost", stream=stream, start=start, end=end)
                 await self.propose(MarkLost(stream, start, end))
         if not isinstance(
             self._port, TieredCommitLog
@@ -345,7 +353,7 @@ class Log:
             await self.find_missing()
             self._start_repacking()
         if self._options.sync_every_ms:
-            self._background.start(self._sync_often(self._options.sync_every_ms / 1000))
+            self.background.start(self._sync_often(self._options.sync_every_ms / 1000))
 
     async def _expire_others(self) -> None:
         """End the epochs of workers that once shared these files, and were killed: they hold locks of share groups."""
@@ -358,7 +366,7 @@ class Log:
         if self._options.accept_missing:
             await self.missing.accept(self.propose)
         if self.objects is not None:
-            self._background.start(self.missing.survey_store(self.objects))
+            self.background.start(self.missing.survey_store(self.objects))
 
     # Writing
 
@@ -372,7 +380,7 @@ class Log:
 
     @property
     def identity(self) -> bytes:
-        """What tells this log from every other one."""
+        """Identifies this log among all others."""
         return self._port.identity
 
     @property
@@ -397,18 +405,18 @@ class Log:
 
     @property
     def write_refusals(self) -> int:
-        """Groups of writes that were refused for want of space or file descriptors."""
+        """Groups of writes that were rejected because space or file descriptors ran out."""
         return self._committer.write_refusals
 
     async def _until_shortage_ends(self) -> None:
         """Look for space by itself: while the server is not ready, perhaps nobody sends a write that would."""
         port, committer = self._port, self._committer
-        _log.error("writes refused", extra={"reason": str(committer.shortage)})
+        _log.error("writes refused", reason=str(committer.shortage))
         while committer.shortage is not None:
             await asyncio.sleep(FULL_DISK_RETRY_S)
             if isinstance(port, LocalCommitLog):
                 try:
-                    await port.probe(max(committer.short_of_bytes, limits.SPACE_PROBED_BYTES_MIN))
+                    await port.probe(max(committer.short_of_bytes, SPACE_PROBED_BYTES_MIN))
                 except (MainstemError, OSError):
                     continue
                 committer.shortage_over()
@@ -428,9 +436,9 @@ class Log:
         return self._committer
 
     @property
-    def turns(self) -> ClientTurns:
+    def client_activity(self) -> ClientActivity:
         """Which client sent something last: the doors note it."""
-        return self._committer.turns
+        return self._committer.client_activity
 
     @property
     def waiting_appends(self) -> WaitingAppends:
@@ -471,6 +479,15 @@ class Log:
         if isinstance(port, HostCommitLog) and not port.shows(self.ledger.position):
             await self.barrier()
 
+    async def refresh(self) -> None:
+        """As `barrier`, if the store answers soon; else what is known so far stays."""
+        if isinstance(self._port, HostCommitLog):
+            await self.catch_up()
+        elif self.sharing is not None:
+            with contextlib.suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(REFRESH_S_MAX):
+                    await self.sharing.barrier()
+
     # Reading
 
     def stored_objects(self, *, spans: bool = False) -> StoredObjects:
@@ -486,7 +503,7 @@ class Log:
         return cast(SealedExtents, found)
 
     async def retention_floor(self, stream: int, *, keep_after_ms: int | None, keep_bytes: int | None) -> int:
-        """The offset below which time and size retention want the stream gone."""
+        """The offset below which time and size retention delete records."""
         floor = await self._searching.retention_floor(
             stream, keep_after_ms=keep_after_ms, keep_bytes=keep_bytes
         )
@@ -523,6 +540,11 @@ class Log:
 
     # Behind the head
 
+    @property
+    def settled(self) -> bool:
+        """Whether every object that ended is sealed, and no checkpoint is pending."""
+        return not self._index.unsealed() and not self._finished.checkpoint_pending
+
     async def collect(self) -> int:
         """Delete log objects that nothing needs: every record trimmed, and not needed for replay."""
         return await self._finished.collect()
@@ -550,13 +572,13 @@ class Log:
                 await (self._leave_cleanly() if self.sharing is None else self._leave_shared())
         finally:
             await self._stop_tasks()
-            self._parts.close()
+            self.parts.close()
             self._reader.close()
             self._object_reads.close()
             await self._port.close()
 
     async def _stop_tasks(self) -> None:
-        await self._background.stop()
+        await self.background.stop()
         self.visibility.close()
         await self._committer.stop()
 
@@ -573,8 +595,8 @@ class Log:
         for outcome in await asyncio.gather(halted, self._committer.drain(), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        await self._background.give_up_chores()
+        await self.background.give_up_chores()
         await self._port.roll()
         self._committer.finish_object()
-        await self._background.finish()
+        await self.background.finish()
         await self._finished.leave_checkpoint()

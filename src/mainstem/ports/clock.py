@@ -10,6 +10,8 @@ from typing import Protocol
 
 from mainstem import events, limits
 
+LEDGER_AHEAD_MS_MAX = 1_000  # ledger time further ahead of the clock runs on by itself
+
 _log = events.named("clock")
 
 
@@ -88,8 +90,12 @@ class SteadyClock:
         return max(0, self.source.now_ms() - self.now_ms())
 
     def accept(self) -> None:
-        """Take the time of the system clock over: somebody vouches for it."""
+        """Accept the time of the system clock: something else confirms it."""
         self._base_ms = self.source.now_ms() - self._elapsed_ms()
+
+
+class HasTime(Protocol):
+    time_ms: int
 
 
 class LedgerClock:
@@ -98,22 +104,22 @@ class LedgerClock:
     Ledger time never runs back. If it is ahead of the clock, because the clock was wrong once, it runs on at the pace
     of a monotonic clock: what ends after a duration (leases, transactions) still ends after that duration."""
 
-    def __init__(self, clock: Clock, reached_ms: Callable[[], int]) -> None:
+    def __init__(self, clock: Clock, ledger: HasTime) -> None:
         self._clock = clock
-        self._reached_ms = reached_ms  # by the newest commit
+        self._ledger = ledger
         self._base_ms: int | None = None  # ledger time minus monotonic time, while it is ahead of the clock
 
     def now_ms(self, wall: int | None = None) -> int:
         """`wall`: what the clock says, if the caller has just asked it."""
         if wall is None:
             wall = self._clock.now_ms()
-        reached = self._reached_ms()
+        reached = self._ledger.time_ms  # by the newest commit
         base = self._base_ms
-        if base is None and reached - wall <= limits.LEDGER_AHEAD_MS_MAX:
+        if base is None and reached - wall <= LEDGER_AHEAD_MS_MAX:
             return wall
         monotonic = int(self._clock.monotonic() * 1000)
         running = reached if base is None else max(reached, base + monotonic)
-        if running - wall <= limits.LEDGER_AHEAD_MS_MAX:
+        if running - wall <= LEDGER_AHEAD_MS_MAX:
             self._base_ms = None
             return wall
         self._base_ms = running - monotonic
@@ -122,23 +128,7 @@ class LedgerClock:
     @property
     def ahead_ms(self) -> int:
         """How far ledger time is ahead of the clock."""
-        return max(0, self._reached_ms() - self._clock.now_ms())
-
-
-class ManualClock:
-    """A clock that moves only when a test advances it."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        return self._now_ms / 1000
-
-    def advance(self, ms: int) -> None:
-        self._now_ms += ms
+        return max(0, self._ledger.time_ms - self._clock.now_ms())
 
 
 class Random(Protocol):

@@ -160,12 +160,13 @@ def _explain(path: Path, error: OSError) -> None:
 class OsFile:
     """A file of the operating system. Python retries calls that a signal interrupts (PEP 475)."""
 
-    __slots__ = ("_fd", "_name", "_path")
+    __slots__ = ("_fd", "_identity", "_name", "_path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
         self._name = str(path)
         self._fd = fd
+        self._identity: tuple[int, int] | None = None  # inode and device, which stay its own while it is open
 
     @property
     def path(self) -> Path:
@@ -208,11 +209,15 @@ class OsFile:
             return os.fstat(self._fd).st_size
 
     def in_place(self) -> bool:
+        identity = self._identity
+        if identity is None:
+            held = os.fstat(self._fd)
+            identity = self._identity = (held.st_ino, held.st_dev)
         try:
-            named, held = os.stat(self._name), os.fstat(self._fd)
+            named = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return named.st_ino == held.st_ino and named.st_dev == held.st_dev
+        return (named.st_ino, named.st_dev) == identity
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -221,8 +226,8 @@ class OsFile:
 
 
 class OsLock:
-    """Two flocks: of the file with the owner's pid, and of its directory, which outlives the file if somebody deletes
-    that. The kernel releases them when the process ends, even by a crash."""
+    """Two flocks: of the file with the owner's pid, and of its directory, which holds even if the file is deleted. The
+    kernel releases them when the process ends, even by a crash."""
 
     def __init__(self, *fds: int) -> None:
         self._fds = fds
@@ -323,7 +328,7 @@ def _locked(path: Path) -> DirectoryLocked:
     try:
         owner = path.read_text("ascii", "replace")[:32].strip()
     except OSError:
-        owner = ""  # somebody deleted the file, but not the lock
+        owner = ""  # the file was deleted, but the lock is held
     return DirectoryLocked(
         f"{path.parent} is in use by {f'process {owner}' if owner else 'another process'}: "
         "stop it, or choose another directory"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cache
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -85,6 +86,42 @@ _CALLED_BY_KERNELS = (
     compaction_kernels.put_int,
 )
 _lock = Lock()
+
+
+class Preloaded:
+    """Kernels that a thread loads, while the event loop does without them: compiling them takes many seconds, the first
+    time of all."""
+
+    def __init__(self) -> None:
+        self._loaded = False
+        self._loader: int | None = None  # the thread that loads them
+
+    def load(self, use: Callable[[], None]) -> None:
+        """Have them loaded by calling what uses them."""
+        self._loader = get_ident()
+        try:
+            use()
+            self._loaded = True
+        finally:
+            self._loader = None
+
+    def usable(self) -> bool:
+        """Whether the caller may use them without a wait for their compilation. An event loop may once they are loaded;
+        other threads also before a load begins, as programs without a server do."""
+        if self._loaded or self._loader == get_ident():
+            return True
+        return self._loader is None and not _on_loop()
+
+
+pulsar_preloaded = Preloaded()  # those of the Pulsar door and of subscriptions
+
+
+def _on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def compiled(kernel: F) -> F:

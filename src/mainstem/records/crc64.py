@@ -22,7 +22,7 @@ Tables = npt.NDArray[np.uint64]
 
 
 def crc64(data: bytes, value: int = 0) -> int:
-    """Of `data`, continued from the checksum of what is before it."""
+    """The checksum of `data`, continued from that of the bytes before it."""
     return int(compiled(extend)(octets(data), _tables(), np.uint64(value ^ _MASK))) ^ _MASK
 
 

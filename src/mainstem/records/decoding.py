@@ -90,6 +90,29 @@ def first_record(header: BatchHeader, records: memoryview) -> StoredRecord:
     )
 
 
+def lone_record(data: memoryview) -> StoredRecord | None:
+    """The record, if that is all: one stamped batch without codec and attributes, its record without headers. None: use
+    `decode_records`."""
+    if len(data) < _LONE_BYTES_MIN:
+        return None
+    base, length, _, magic, _, attributes, delta, base_timestamp, _, _, _, _, count = HEADER.unpack_from(data)
+    end = LENGTH_COVERS_FROM + length
+    if magic != MAGIC or attributes or delta or count != 1 or end != len(data):
+        return None
+    reached, _, timestamp, key_at, key_length, value_at, value_length, _, _ = kernels.read_record(
+        data, HEADER_BYTES, end, 0, 0, base_timestamp, 0
+    )
+    if reached != end:
+        return None  # headers, or a fault that `decode_records` reports
+    return StoredRecord(
+        base,
+        timestamp,
+        None if key_length < 0 else bytes(data[key_at : key_at + key_length]),
+        None if value_length < 0 else bytes(data[value_at : value_at + value_length]),
+        (),
+    )
+
+
 def lone_values(data: memoryview, from_offset: int) -> list[tuple[int, bytes]] | None:
     """Offset and value of each record from `from_offset` on, if all batches are as `build_lone` makes them: one record,
     no key, no headers, no codec. None: use `decode_records`."""

@@ -123,8 +123,10 @@ class BatchHeader(NamedTuple):
         return self.position + self.length
 
 
-def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
-    """Check batches from a producer. Raises InvalidBatch, CorruptBatch or TooLarge."""
+def check_slice(buf: memoryview, *, batch_bytes_max: int, built_here: bool = False) -> SliceFacts:
+    """Check batches from a producer; `built_here`: their checksums were just computed.
+
+    Raises InvalidBatch, CorruptBatch or TooLarge."""
     size = len(buf)
     count = batches = at = flags = 0
     latest = producer = epoch = sequence = -1
@@ -139,7 +141,7 @@ def check_slice(buf: memoryview, *, batch_bytes_max: int) -> SliceFacts:
             raise _bad_frame(magic, length, size - at)
         if end - at > batch_bytes_max:
             raise TooLarge(f"batch of {end - at} bytes: the limit is {batch_bytes_max}")
-        if crc32c(buf[at + CRC_COVERS_FROM : end]) != crc:
+        if not built_here and crc32c(buf[at + CRC_COVERS_FROM : end]) != crc:
             raise CorruptBatch(f"crc of the batch at byte {at} does not match: {crc:#010x} is declared")
         if records != delta + 1 or not 0 < records <= limits.BATCH_RECORDS_MAX:
             raise _bad_count(records, delta)
@@ -317,7 +319,7 @@ def _bad_frame(magic: int, length: int, left: int) -> InvalidBatch:
             f"magic is {magic}, a format from before Kafka 0.11: only {MAGIC} is supported"
         )
     if magic != MAGIC:
-        return InvalidBatch(f"magic is {magic}: only {MAGIC} is supported")
+        return CorruptBatch(f"magic is {magic}: only {MAGIC} is supported")
     if length < _LENGTH_MIN:
         return InvalidBatch(f"batchLength is {length}: the least is {_LENGTH_MIN}")
     return InvalidBatch(f"batchLength is {length}, but only {left - LENGTH_COVERS_FROM} bytes follow")

@@ -24,7 +24,8 @@ _PREFIX_BYTES = 7  # of "pulsar.", which all reserved headers begin with
 
 
 def read_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it); the position is -1 if the number is cut off. Only lengths and tags are read so."""
+    """(value, position after it); the position is -1 if the number is cut off. Only lengths and tags are read this
+    way."""
     if at < end:
         byte = int(data[at])
         if byte < 0x80:
@@ -44,7 +45,7 @@ def read_long_unsigned(data: Octets, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
     if shift >= 63 and at < end and int(data[at]) < 0x80:
-        return value | 1 << 62, at + 1  # negative, or over 63 bits: nobody needs more than that it is large
+        return value | 1 << 62, at + 1  # negative, or over 63 bits: it only matters that it is large
     return 0, -1
 
 

@@ -95,6 +95,8 @@ def put_entry(data: Octets, at: int, stop: int, out: Octets, to: int) -> tuple[i
         field = tag >> 3
         if field == 4 or field == 6 or field == 8 or field == 17:
             return SLOW, False, False  # properties, key, compression, key in base64
+        if field == 9 or field == 11 or (field >= 27 and field <= 29):
+            return SLOW, False, False  # of a payload that only clients can read, or not to be trusted
         if tag == 0x0A:
             named = True
         elif tag == 0x10:
@@ -258,11 +260,13 @@ def frame_messages(
     ledger: Octets,
     suffix: Octets,
     tail: Octets,
+    indexed: bool,
     out: Octets,
 ) -> int:
     """Write MESSAGE frames of entries at offsets from `base` on. Returns the bytes written.
 
-    The command is `prefix` (consumer), a message id (`ledger`, the offset, `suffix`) and `tail`."""
+    The command is `prefix` (consumer), a message id (`ledger`, the offset, `suffix`) and `tail`. `indexed`: a
+    BrokerEntryMetadata with the offset follows it."""
     to = 0
     for i in range(len(borders) - 1):
         offset = base + i
@@ -271,7 +275,8 @@ def frame_messages(
         command = 3 + unsigned_bytes(size) + size
         start = int(borders[i])
         length = int(borders[i + 1]) - start
-        to = put_u32(out, to, 4 + command + length)
+        index = 1 + unsigned_bytes(offset)
+        to = put_u32(out, to, 4 + command + length + (6 + index if indexed else 0))
         to = put_u32(out, to, command)
         out[to] = 0x08
         out[to + 1] = 0x09
@@ -284,6 +289,12 @@ def frame_messages(
         to = write_unsigned(out, to, offset)
         to = copy_bytes(out, to, suffix, 0, len(suffix))
         to = copy_bytes(out, to, tail, 0, len(tail))
+        if indexed:
+            out[to] = 0x0E
+            out[to + 1] = 0x02
+            to = put_u32(out, to + 2, index)
+            out[to] = 0x10
+            to = write_unsigned(out, to + 1, offset)
         to = copy_bytes(out, to, bodies, start, length)
     return to
 

@@ -41,7 +41,9 @@ def without_ranges(slice: memoryview, deleted: Ranges) -> memoryview:
             try:
                 rewritten = without_offsets(batch, deleted)
             except (InvalidBatch, TooLarge):
-                rewritten = bytearray(batch)  # its records cannot be told apart: who decodes it says so
+                rewritten = bytearray(
+                    batch
+                )  # its records cannot be separated: whatever decodes it reports that
             if rewritten is not None:
                 kept += rewritten
         else:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD_ID = b"PARQUET:field_id"  # the key that Arrow's Parquet writer reads
-TYPED_FIELD_ID_MIN = 1000  # first id of typed columns
 
 DAY_MS = 86_400_000
 TIMESTAMP_MS_MIN = -62_135_596_800_000  # 0001-01-01

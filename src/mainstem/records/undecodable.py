@@ -55,16 +55,6 @@ def decoded(
         return decode(some), reached
 
 
-def undecodable_ranges(batches: Sequence[memoryview]) -> list[tuple[int, int]]:
-    """The offsets of the batches that cannot be decoded, in order."""
-    return [
-        (header.base_offset, header.next_offset)
-        for slice in batches
-        for header in walk(slice)
-        if not header.control and not _decodes(slice, header)
-    ]
-
-
 def _decodes(slice: memoryview, header: BatchHeader) -> bool:
     try:
         index_batch(slice, header)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from mainstem.ledger.section import Command
 from mainstem.ledger.streams import DeleteRecords
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpoints import InlineCheckpointer
+from mainstem.log.objects.repack import shrinking
 from mainstem.log.read.views import View
 from mainstem.log.verification.directory import DirectoryCheck
 from mainstem.ports.commitlog.local.log import LocalCommitLog
@@ -324,12 +326,31 @@ async def test_a_full_index_of_keys_compacts_in_several_steps(topic: CompactedTo
     assert repacker(topic.broker).compactor.counts.compactions > 2
 
 
+async def test_a_topic_of_many_keys_is_copied_first_and_compacted_later(
+    topic: CompactedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrinking, "SHRUNK_RECORDS_MIN", 4)
+    keys = [b"key %d" % number for number in range(100)]
+    for turn in range(2):
+        for key in keys:
+            await topic.append([(key, b"%d" % turn)])
+    topic.machine.clock.advance(20_000)
+    counts = repacker(topic.broker).compactor.counts
+    await repacker(topic.broker).step()
+    judged = counts.read_records
+    assert judged >= 4
+    await repacker(topic.broker).step()
+    assert (counts.compactions, counts.read_records) == (0, judged)
+    await topic.compact()
+    assert await topic.contents() == topic.newest()
+
+
 async def test_streams_beside_it_and_copies_of_it_stay_whole(topic: CompactedTopic) -> None:
     await topic.broker.routers.put("r", RouterSettings(TOPIC, "copy"))
     for number in range(30):
         await topic.append([(b"k", b"%d" % number)])
         await topic.broker.append_values("other", [b"%d" % number])
-    await topic.broker.routing.drain("copy")
+    await topic.broker.routers.drain("copy")
     await topic.compact()
     for name in ("other", "copy"):
         stream = topic.broker.streams.of(name, 0)
@@ -350,7 +371,7 @@ async def test_the_ledger_refuses_to_remove_records_that_copies_need(topic: Comp
     await topic.broker.routers.put("r", RouterSettings(TOPIC, "copy"))
     for number in range(30):
         await topic.append([(b"k", b"%d" % number)])
-    await topic.broker.routing.drain("copy")
+    await topic.broker.routers.drain("copy")
     await topic.compact()
     (made, *_) = topic.broker.log.ledger.repacked.rounds
     removed = ((topic.stream, 30, 31, 1),)
@@ -428,8 +449,13 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(STEPS, min_size=4, max_size=25))
-async def test_against_a_map(steps: list[tuple[Any, ...]]) -> None:
+@given(steps=st.lists(STEPS, min_size=4, max_size=25), judged_after=st.sampled_from((4, 250_000)))
+async def test_against_a_map(steps: list[tuple[Any, ...]], judged_after: int) -> None:
+    with patch.object(shrinking, "SHRUNK_RECORDS_MIN", judged_after):
+        await compare_with_a_map(steps)
+
+
+async def compare_with_a_map(steps: list[tuple[Any, ...]]) -> None:
     machine = Machine(repack=SMALL, tail_cache_bytes=0, segment_bytes=2048)
     try:
         await machine.open()

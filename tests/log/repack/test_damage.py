@@ -43,9 +43,8 @@ async def test_the_repacker_reports_damage_as_a_loss_and_loses_nothing_else(
 ) -> None:
     broker = await machine.open()
     await write_two(broker, 60)
-    index = broker.log._index
-    number = index.sealed_numbers()[1]
-    rows = SealedExtents.decode(number, broker.log._port.read_index(number)).rows
+    number = machine.sealed_numbers()[1]
+    rows = SealedExtents.decode(number, machine.commit_log.read_index(number)).rows
     stream = broker.streams.of("busy", 0)
     row = rows[rows["stream"] == stream][3]
     base = int(row["base"])
@@ -60,14 +59,14 @@ async def test_the_repacker_reports_damage_as_a_loss_and_loses_nothing_else(
 
 
 async def test_damage_in_an_object_that_was_already_repacked_loses_nothing(machine: Machine) -> None:
-    machine._checkpoint_every_bytes = 1 << 40  # so that a start replays everything
+    machine.checkpoint_every_bytes = 1 << 40  # so that a start replays everything
     broker = await machine.open()
     await write_two(broker, 60)
     expected = await scan(broker, "busy")
     await repack_all(broker)
     for number in wal_numbers(machine):
         if number < broker.log.ledger.repacked.frontier:
-            rows = SealedExtents.decode(number, broker.log._port.read_index(number)).rows
+            rows = SealedExtents.decode(number, machine.commit_log.read_index(number)).rows
             for start in rows["start"].tolist():
                 machine.files.flip_bit(segment_path(DIRECTORY / WAL, number), start + 70, 2)
     await machine.kill()
@@ -156,13 +155,13 @@ async def test_only_the_copy_of_a_damaged_record_is_lost(machine: Machine, met_b
     await broker.routers.put("r", RouterSettings("source", "copy"))
     for number in range(60):
         await broker.append_values("source", [b"%d" % number + b"." * 100])
-    await broker.routing.drain("copy")
+    await broker.routers.drain("copy")
     stream, log = broker.streams.of("source", 0), broker.log
     assert broker.streams.bounds(broker.streams.of("copy", 0)) == (0, 60)
     written, _ = await scan(broker, "copy")
     if met_by == "repacker":
-        number = log._index.sealed_numbers()[1]
-        rows = SealedExtents.decode(number, log._port.read_index(number)).rows
+        number = machine.sealed_numbers()[1]
+        rows = SealedExtents.decode(number, machine.commit_log.read_index(number)).rows
         path, row = segment_path(DIRECTORY / WAL, number), rows[rows["stream"] == stream][2]
         start, offset = int(row["start"]), int(row["base"])
     else:

@@ -51,7 +51,7 @@ class Writer:
         chances = [self._plain, self._plain, self._plain, self._transaction, self._capped, self._remove]
         for _ in range(rounds):
             await self.dice.choice(chances)()
-        await self.broker.routing.drain("copy")
+        await self.broker.routers.drain("copy")
 
     def _values(self) -> list[bytes]:
         return [self.dice.randbytes(self.dice.choice((3, 60, 300))) for _ in range(self.dice.randint(1, 4))]
@@ -143,7 +143,7 @@ def _damage(machine: Machine, broker: Broker, dice: random.Random) -> None:
     if not numbers:
         return
     number = dice.choice(numbers)
-    port = broker.log._port
+    port = machine.commit_log
     rows = SealedExtents.decode(number, port.read_index(number)).rows
     row = rows[dice.randrange(len(rows))]
     machine.files.flip_bit(

@@ -67,15 +67,15 @@ async def test_files_that_were_merged_or_never_published_are_deleted(machine: Ma
 @pytest.mark.parametrize("room", [4_000, 8_000])
 async def test_a_round_that_fails_midway_leaves_no_file_behind(machine: Machine, room: int) -> None:
     """Most of all on a full disk: the round is retried again and again."""
-    machine._repack = replace(SMALL, round_bytes=1 << 20)
+    machine.repack = replace(SMALL, round_bytes=1 << 20)
     broker = await machine.open()
     await write_two(broker, 60)
     for _ in range(3):
         machine.files.no_space_after(room)
-        stored = repacker(broker)._stored
+        stored = repacker(broker).files_stored
         with pytest.raises(NoSpace):
             await repacker(broker).step()
-        assert repacker(broker)._stored > stored + 1  # more than one file was written
+        assert repacker(broker).files_stored > stored + 1  # more than one file was written
         assert repacked_keys(machine) == set()
     machine.files.space_returns()
     await repack_all(broker)

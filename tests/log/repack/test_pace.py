@@ -68,13 +68,15 @@ async def test_many_streams_do_not_block_the_event_loop(
 async def test_repacking_yields_to_heavy_writes_until_the_debt_is_too_large(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    machine.repack = replace(SMALL, bytes_per_s=1 << 40)
     broker = await machine.open()
     await write_two(broker, 120)
     working = repacker(broker)
-    working._options = replace(SMALL, bytes_per_s=1 << 40)
-    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_BYTES_PER_S", -1)  # every write counts as heavy
+    monkeypatch.setattr(
+        "mainstem.log.objects.repack.repacker.REPACK_GIVES_WAY_BYTES_PER_S", -1
+    )  # every write counts as heavy
     machine.clock.advance(1_000)
-    monkeypatch.setattr(limits, "REPACK_GIVES_WAY_S", 0.001)
+    monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_GIVES_WAY_S", 0.001)
     monkeypatch.setattr(
         "mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 2 * (working.debt_objects + 1)
     )
@@ -93,31 +95,29 @@ async def test_debt_slows_writes_down_until_it_is_paid(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 3)
-    machine._repack = replace(SMALL, on=True, after_objects=2)
+    machine.repack = replace(SMALL, on=True, after_objects=2)
     broker = await machine.open()
     broker.log.maintains = lambda: False  # repacking does not keep up
     await write_two(broker, 100)
     beyond = repacker(broker).debt_objects - 3
     assert beyond > 0
-    assert broker.log._committer._held_back_s == pytest.approx(
-        min(beyond * REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX)
-    )
-    machine._repack = replace(SMALL, on=True)
+    assert broker.log.held_back_s == pytest.approx(min(beyond * REPACK_HELD_BACK_S, REPACK_HELD_BACK_S_MAX))
+    machine.repack = replace(SMALL, on=True)
     broker = await machine.restart()
     await repack_all(broker)
-    assert broker.log._committer._held_back_s == 0.0
+    assert broker.log.held_back_s == 0.0
 
 
 async def test_too_little_data_to_repack_does_not_slow_writes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_DEBT_OBJECTS_MAX", 3)
-    machine._repack = replace(SMALL, on=True, after_objects=2, least_bytes=1 << 40)
+    machine.repack = replace(SMALL, on=True, after_objects=2, least_bytes=1 << 40)
     broker = await machine.open()
     await write_two(broker, 100)
-    sealed = sum(held.sealed for held in broker.log._port.objects())
+    sealed = sum(held.sealed for held in machine.commit_log.objects())
     assert sealed > 6
     assert repacker(broker).debt_objects == 0
-    assert broker.log._committer._held_back_s == 0.0
-    monkeypatch.setattr(limits, "REPACK_SMALL_OBJECTS_MAX", 2)
+    assert broker.log.held_back_s == 0.0
+    monkeypatch.setattr("mainstem.log.objects.repack.plan.REPACK_SMALL_OBJECTS_MAX", 2)
     assert repacker(broker).debt_objects > 3

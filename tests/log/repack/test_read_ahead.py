@@ -147,7 +147,7 @@ async def test_reads_of_many_streams_are_evicted_and_nobody_waits_forever(reads:
     for stream in range(100, 100 + REPACKED_READERS_MAX):
         await reads.take(0, stream)
     await _settle()
-    assert len(reads.ahead._under_way) == REPACKED_READERS_MAX
+    assert len(reads.ahead) == REPACKED_READERS_MAX
     given_up = reads.take(20)
     reads.gate.set()
     assert await asyncio.wait_for(given_up, 30) is None

@@ -15,11 +15,11 @@ from mainstem.log.log import LogOptions
 from mainstem.log.objects.maintenance import LogMaintenance
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.repack.repacker import REPACK_ORPHAN_GRACE_MS
-from mainstem.ports.clock import ManualClock
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
+from tests.support.clock import ManualClock
 from tests.support.history import scan
+from tests.support.memory_store import MemoryObjectStore
 
 from ..cell import Cell
 
@@ -43,7 +43,7 @@ class Brokers(Cell):
         return broker
 
     def repacked_keys(self) -> set[str]:
-        return {key for key in self.store._objects if key.startswith(REPACKED)}
+        return {key for key in self.store.objects if key.startswith(REPACKED)}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_two_brokers_that_repack_at_once_agree_and_leave_nothing_behind(ce
         await broker.log.repacker.clean()
         await cell.meet()
     assert cell.repacked_keys() == {key for made in repacked.rounds for key in made.keys}
-    kept = [held.number for held in one.log._port.objects()]
+    kept = [held.number for held in cell.ports[one].objects()]
     assert kept[0] > repacked.frontier / 2  # older objects were deleted, unless replay needs them
 
     third = await cell.join(3)  # a broker that joins later finds everything
@@ -98,10 +98,11 @@ async def test_two_brokers_that_repack_at_once_agree_and_leave_nothing_behind(ce
 
 
 async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_publish(
-    cell: Brokers,
+    cell: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mainstem.log.objects.repack.repacker.REPACK_ORPHANS_EVERY_S", 0.0)
     stores = ManualClock(cell.clock.now_ms())
-    cell.store._clock = stores
+    cell.store.clock = stores
     cell.clock.advance(2 * REPACK_ORPHAN_GRACE_MS)  # the broker's clock is ahead of the store's
     one = await cell.join(1)
     key = f"{REPACKED}{1:012d}-{2:012d}-2-1-1"
@@ -111,7 +112,6 @@ async def test_a_wrong_clock_deletes_no_file_that_another_broker_is_about_to_pub
     await repacker.clean()
     assert cell.repacked_keys() == {key}
     stores.advance(REPACK_ORPHAN_GRACE_MS + 1)
-    repacker._orphans_at = None  # it checks once an hour
     await repacker.clean()
     assert cell.repacked_keys() == set()
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from mainstem.errors import Unavailable
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Committed, Overtaken
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, wal_in
 from mainstem.ports.commitlog.shared.bucket.log import BUCKET_ENTRIES_KEPT_MS, BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.reading import EntryReader
 from mainstem.ports.commitlog.shared.bucket.seals import BucketObjects
 from mainstem.ports.commitlog.shared.core.objects import ObjectTable
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.open import open_store
 from mainstem.ports.objectstore.port import ObjectStore
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.s3 import S3Server
 
 from ..vendors import vendor_store

@@ -11,7 +11,7 @@ from mainstem.errors import LogDamaged, NewerVersion
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_POLL_MAX_S, BUCKET_POLL_S
 from mainstem.ports.commitlog.shared.bucket.entries import HEAD
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import open_bucket_log

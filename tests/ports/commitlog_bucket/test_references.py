@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 
 from mainstem.errors import LogDamaged, NewerVersion
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys, SealName
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.commitlog.shared.bucket.references import References
 from mainstem.ports.commitlog.shared.bucket.seals import packed_seal
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import commits
 from .logs import check_nothing_stray, open_bucket_log, refer_to_all_over, s3_store

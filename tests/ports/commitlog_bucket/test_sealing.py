@@ -14,7 +14,7 @@ from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_M
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
 from mainstem.ports.objectstore.cache import CachedObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import append_samples, contents, sample_content
 from .logs import open_bucket_log

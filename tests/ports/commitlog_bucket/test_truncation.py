@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import BehindCheckpoint, Stale, StoreUnreachable
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.keys import BucketKeys
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import append_samples, contents, sample_content
 from .logs import open_bucket_log, s3_store

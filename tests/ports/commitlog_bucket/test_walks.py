@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mainstem.errors import BehindCheckpoint, Stale
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.port import Checkpoint, Committed, LogObject, Overtaken
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryObjectStore
 
 from .logs import check_nothing_stray, open_bucket_log, refer_to_all_over
 

@@ -8,11 +8,11 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.objects.repack.plan import RepackOptions
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.cache import CachedObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
 from tests.support.history import scan
 from tests.support.machine import CountingRandom
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.waiting import finished
 
 from .logs import open_bucket_log

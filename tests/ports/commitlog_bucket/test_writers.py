@@ -10,9 +10,9 @@ from mainstem.errors import StoreRefused, StoreUnreachable, Unavailable
 from mainstem.ports.commitlog.port import Overtaken
 from mainstem.ports.commitlog.shared.bucket.commits import BUCKET_INLINE_BYTES_MAX
 from mainstem.ports.commitlog.shared.bucket.log import BucketCommitLog
-from mainstem.ports.objectstore.faults import FaultRates, FaultyObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
+from tests.support.faulty_store import FaultRates, FaultyObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import contents
 from .logs import Writer, check_race, open_bucket_log, race, s3_store

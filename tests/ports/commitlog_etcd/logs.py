@@ -14,9 +14,9 @@ from mainstem.ports.commitlog.port import Overtaken, Placement
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, put
 from mainstem.ports.commitlog.shared.etcd.keys import EtcdKeys
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import ObjectStore
 from tests.support.etcd import EtcdCluster
+from tests.support.memory_store import MemoryObjectStore
 
 _numbers = itertools.count()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import Unavailable
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, put
 from mainstem.ports.commitlog.shared.etcd.commits import ETCD_ENTRY_BYTES_MAX
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
 from tests.support.etcd import EtcdCluster
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import Ground, stored_keys

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mainstem.ports.commitlog.shared.etcd.directory import Directory
 from mainstem.ports.commitlog.shared.etcd.keys import StoreKeys
 from mainstem.ports.commitlog.shared.etcd.payloads import Payloads
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 COMMITS = 5
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import BehindCheckpoint
-from mainstem.ports.clock import ManualClock, SystemClock
+from mainstem.ports.clock import SystemClock
 from mainstem.ports.commitlog.port import Checkpoint, Overtaken
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient
 from mainstem.ports.commitlog.shared.etcd.commits import ETCD_ENTRY_BYTES_MAX
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.clock import ManualClock
 from tests.support.etcd import EtcdCluster
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import append_samples, commits, contents, sample_content
 from .logs import Ground, Tail, append_after_all, stored_keys

@@ -9,7 +9,7 @@ import pytest
 from mainstem.errors import BrokerFenced, InvariantBroken, ReadOnly
 from mainstem.ports.commitlog.port import Overtaken
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 from ..logs import contents
 from .logs import Ground, append_after_all, stored_keys

@@ -1,4 +1,4 @@
-"""Which bytes of the log nobody can read any more."""
+"""Which bytes of the log no reader can reach any more."""
 
 from __future__ import annotations
 

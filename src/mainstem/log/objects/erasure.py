@@ -21,7 +21,7 @@ from mainstem.ports.commitlog.port import CommitLog, LogObject
 
 
 class LogErasure:
-    """Of records of these streams that are in the log's objects up to the number `through`."""
+    """Erases records of these streams from the log's objects up to the number `through`."""
 
     def __init__(
         self,

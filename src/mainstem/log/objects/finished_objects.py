@@ -84,7 +84,8 @@ class FinishedObjects:
     async def _seal(self, extents: SealedExtents, *, then_checkpoint: bool) -> None:
         try:
             async with self._sealing:
-                # Also those whose seal failed, for want of space: a checkpoint may cover sealed objects only.
+                # Also those that could not be sealed because the disk was full: a checkpoint covers sealed objects
+                # only.
                 for unsealed in self._index.unsealed_to(extents.number):
                     await self._port.seal(unsealed.number, await asyncio.to_thread(unsealed.encode))
                     self._index.mark_sealed(unsealed.number)

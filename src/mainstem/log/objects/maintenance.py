@@ -74,7 +74,7 @@ class LogMaintenance:
             await self._port.collect_orphans()
         kept = await self._port.checkpoints()
         hurried = self._checkpoint_is_due_early()
-        position = self._boundary(kept[-1] if kept else 0, 1 if hurried else self._every_bytes)
+        position = self.due_boundary(kept[-1] if kept else 0, 1 if hurried else self._every_bytes)
         if position is not None and self._save_at is not None:
             await self._save_at(position)
             kept = await self._port.checkpoints()
@@ -108,10 +108,10 @@ class LogMaintenance:
                 return  # another broker appended to it: the next round sees that
             self._index.mark_sealed(extents.number)
 
-    def _boundary(self, at: int, every_bytes: int) -> int | None:
+    def due_boundary(self, at: int, every_bytes: int) -> int | None:
         """Where the next checkpoint after position `at` is due: the end of contiguous sealed objects. None: not due."""
         size = 0
-        for one in self._following_sealed():
+        for one in self.following_sealed():
             if one.first_position > at:
                 break
             if one.end_position > at:
@@ -119,7 +119,7 @@ class LogMaintenance:
                 size += one.size_bytes + (one.end_position - one.first_position) * REPLAYED_COMMIT_BYTES
         return at if size >= every_bytes else None
 
-    def _following_sealed(self) -> list[LogObject]:
+    def following_sealed(self) -> list[LogObject]:
         return [one for one in self._port.objects() if one.sealed and self._index.indexed(one.number)]
 
 

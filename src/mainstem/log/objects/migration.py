@@ -60,6 +60,7 @@ class MigrationReport(msgspec.Struct, frozen=True):
     tables: list[str] = []  # copied with their snapshots
     state_digest: str = ""  # of the migrated state, in hex
     dry_run: bool = False
+    uncounted: int = 0  # files of the log that a dry run does not count: they were not closed
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class MigrationPlan:
     def total_bytes(self) -> int:
         return sum(one.size_bytes for one, _ in self.objects) + sum(file.size_bytes for file in self.files)
 
-    def report(self, identity: bytes, *, dry_run: bool = False) -> MigrationReport:
+    def report(self, identity: bytes, *, dry_run: bool = False, uncounted: int = 0) -> MigrationReport:
         streams = self.ledger.streams
         return MigrationReport(
             identity.hex(),
@@ -91,6 +92,7 @@ class MigrationPlan:
             self.tables,
             f"{self.ledger.digest():016x}",
             dry_run,
+            uncounted,
         )
 
 

@@ -41,6 +41,8 @@ from mainstem.ports.commitlog.port import CommitLog, LogObject
 from mainstem.ports.commitlog.shared.bucket.keys import LOG_FOLDER, BucketKeys
 from mainstem.ports.objectstore.port import ObjectStore
 
+TIER_BYTES_PER_S = 64 * limits.MIB  # upload rate, which leaves bandwidth for readers and writers
+
 TIER_EVERY_S = 10.0  # interval of checks for objects to copy to the store or to delete, unless woken
 TIER_PAUSE_MAX_S = 300.0  # between two attempts while the store does not respond
 TIER_PUTS_MAX = 4  # concurrent uploads of parts of an object
@@ -57,7 +59,7 @@ class HotRetention:
     retain_segments: int = 0
 
     def cold(self, sealed: list[LogObject]) -> list[LogObject]:
-        """Of the sealed objects, oldest first: those that the disk may drop."""
+        """The sealed objects that the disk may drop, oldest first."""
         kept_bytes = 0
         for kept, newest in enumerate(reversed(sealed)):
             kept_bytes += newest.size_bytes
@@ -142,7 +144,7 @@ class Tiering:
         await self._delete()
 
     def repackable(self, objects: Sequence[LogObject]) -> list[LogObject]:
-        """Of the log's objects: those that may be repacked, because the disk may drop them and the store has them.
+        """The log's objects that may be repacked, because the disk may drop them and the store has them.
 
         Repacking goes in order, so the list ends at the first other object. A store outage causes no repack debt."""
         found: list[LogObject] = []
@@ -192,7 +194,7 @@ class Tiering:
                 key = self._port.cold.key(one.number, token, part)
                 under_way.add(asyncio.create_task(self._store.put(key, content)))
                 sent += len(content)
-                ahead_s = sent / limits.TIER_BYTES_PER_S - (self._clock.monotonic() - began)
+                ahead_s = sent / TIER_BYTES_PER_S - (self._clock.monotonic() - began)
                 if ahead_s > 0:
                     await asyncio.sleep(ahead_s)
             await asyncio.gather(*under_way)
@@ -238,7 +240,7 @@ class Tiering:
         prefix = self._port.cold.key(tier.object, tier.token, 0)[:-1]
         there = [found.size_bytes async for found in self._store.list(prefix)]
         if len(there) != _parts(tier) or sum(there) != tier.size_bytes:
-            _log.warning("object missing in store, uploading again", number=tier.object)
+            _log.warning("object missing in store", number=tier.object)
             await self._own()
             await self._put(one, tier.token)
         self._seen.add(tier.token)
@@ -351,7 +353,7 @@ async def check_owned(port: TieredCommitLog, store: ObjectStore, ledger: Ledger)
                 "name the store that holds them"
             )
     except StoreUnreachable as error:
-        _log.warning("object store unreachable, cold objects cannot be read now", error=str(error))
+        _log.warning("object store unreachable", error=str(error))
 
 
 async def _any(store: ObjectStore, prefix: str) -> bool:
@@ -376,7 +378,7 @@ async def check_alone(port: TieredCommitLog, store: ObjectStore) -> None:
     except NotFound:
         return
     except StoreUnreachable as error:
-        _log.warning("object store unreachable, its owner is not checked", error=str(error))
+        _log.warning("owner of object store not checked", error=str(error))
 
 
 def absent_tiers(port: CommitLog, ledger: Ledger) -> list[Tier]:
@@ -397,7 +399,7 @@ async def missing_notes(port: TieredCommitLog, ledger: Ledger) -> bool:
     """Fetch lost notes again. True if any came back: the recovered state lacks their objects."""
     fetched = False
     for tier in absent_tiers(port, ledger):
-        _log.warning("fetching lost note of cold object", number=tier.object)
+        _log.warning("note of cold object lost", number=tier.object)
         try:
             await asyncio.to_thread(port.cold.fetch, tier.object, tier.token, tier.size_bytes)
         except ObjectMissing as error:  # its records are missing, which the log reports

@@ -56,6 +56,7 @@ EXTENT = np.dtype(
     ]
 )
 EXTENT_PACK = struct.Struct("<IIqIIIq")
+_EXTENT_BYTES = EXTENT_PACK.size
 SPAN = np.dtype(
     [
         ("stream", "<u4"),
@@ -120,6 +121,24 @@ class OpenExtents:
         rows.append(self._used)
         self._used += 1
 
+    def add_run(self, rows: Sequence[tuple[int, ...]], bases: Sequence[int], start: int) -> int:
+        """Add the slices of a run that begins at byte `start`. Returns where it ends. `rows`: unpacked SLICE rows;
+        `bases`: their first offsets."""
+        if self._used + len(rows) > len(self._rows):
+            self._grow(len(rows))
+        octets, used, of_stream = self._bytes, self._used, self._of_stream
+        for row, base in zip(rows, bases, strict=True):
+            stream, count, length, crc, time = row[:5]
+            EXTENT_PACK.pack_into(octets, used * _EXTENT_BYTES, stream, count, base, start, length, crc, time)
+            numbers = of_stream.get(stream)
+            if numbers is None:
+                numbers = of_stream[stream] = array("I")
+            numbers.append(used)
+            used += 1
+            start += length
+        self._used = used
+        return start
+
     def extend(self, rows: Rows) -> None:
         """Add many rows, given in log order."""
         if not len(rows):
@@ -159,13 +178,29 @@ class OpenExtents:
 
     def _last_from(self, rows: array[int], offset: int) -> int:
         """The place of the last extent that begins at `offset` or before; 0 if none does."""
-        # Most readers are near the end: search from there, in steps that double.
-        high, step = len(rows), 1
-        while high > step and self._row(rows[high - step])[2] > offset:
-            high -= step
-            step *= 2
-        low = max(high - step, 0)
-        return max(bisect_right(rows, offset, low, high, key=lambda number: self._row(number)[2]) - 1, 0)
+        end = len(rows) - 1
+        last = self._base(rows[end])
+        if offset >= last:
+            return end  # most readers are there
+        first = self._base(rows[0])
+        if offset <= first:
+            return 0
+        # Extents of one stream often have about as many records each: search from there, in steps that double.
+        guess, step = (offset - first) * end // (last - first), 1
+        if self._base(rows[guess]) <= offset:
+            low, high = guess, guess + 1
+            while self._base(rows[high]) <= offset:
+                low, high, step = high, min(high + step, end), 2 * step
+        else:
+            low, high = guess - 1, guess
+            while self._base(rows[low]) > offset:
+                low, high, step = max(low - step, 0), low, 2 * step
+        if high - low == 1:
+            return low
+        return bisect_right(rows, offset, low, high, key=self._base) - 1
+
+    def _base(self, number: int) -> int:
+        return self._row(number)[2]
 
     def rows_from(self, stream: int, offset: int, count: int) -> Rows:
         """The stream's rows that begin at `offset` or later, in order: the first `count`, copied."""
@@ -282,7 +317,7 @@ def span_of(spans: Rows, stream: int) -> ObjectSpan | None:
 
 
 def _within(rows: Rows, start: int, end: int) -> Rows:
-    """Of one stream's rows in order: those with an offset in [start, end)."""
+    """The rows with an offset in [start, end), of one stream's rows in order."""
     ends = rows["base"] + rows["count"]
     return rows[int(np.searchsorted(ends, start, side="right")) : int(np.searchsorted(rows["base"], end))]
 

@@ -308,7 +308,7 @@ class ExtentIndex:
         yield from zip(short.tolist(), reached[short].tolist(), ends[short].tolist(), strict=True)
 
     def repacked_end(self, stream: int) -> int:
-        """Where repacked files end a stream; 0 if they hold nothing of it. May raise NotLoaded."""
+        """One past the last offset of a stream in repacked files; 0 if they hold none of it. May raise NotLoaded."""
         rounds = self._repacked.rounds
         return self._end_in(rounds[-1], stream) if rounds else 0
 

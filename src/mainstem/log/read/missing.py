@@ -171,7 +171,7 @@ class MissingRecords:
 
 
 async def _absent(store: ObjectStore, prefix: str, named: dict[str, _T]) -> dict[str, _T]:
-    """Of the keys that begin with `prefix`: those that the store does not have."""
+    """The keys with this prefix that the store does not have."""
     if not named:
         return {}
     left = dict(named)

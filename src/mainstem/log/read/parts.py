@@ -16,7 +16,6 @@ from mainstem.log.read.part_cache import PartCache, PartChunk, PartKey
 from mainstem.log.write.delivery import LEADER_EPOCH
 from mainstem.ports.objectstore.blocking import BlockingStore
 from mainstem.ports.objectstore.port import ObjectStore
-from mainstem.ports.objectstore.range_file import RangeFile
 from mainstem.records.header import seal, stamp_lone, walk
 
 if TYPE_CHECKING:
@@ -47,6 +46,20 @@ class PartReader:
         self._ahead: dict[tuple[PartKey, int], asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._cache.held_bytes
+
+    @property
+    def open_cursors(self) -> int:
+        """How many files are open for sequential readers."""
+        return len(self._cursors)
+
+    @property
+    def reads_ahead(self) -> list[asyncio.Task[None]]:
+        """Reads in progress that no reader has asked for yet."""
+        return list(self._ahead.values())
 
     def cached(self, stream: int, part: Part, offset: int, end: int) -> PartChunk | None:
         """The cached chunk of the part at `offset`, if it does not go past `end`."""
@@ -208,26 +221,3 @@ def _stretched(batch: bytearray, reach: int) -> bytearray:
         base_sequence=header.base_sequence,
         count=header.count,
     )
-
-
-class StoredFile(RangeFile):
-    """One object, open for reading. Blocks: not for the loop's own thread. Raises NotFound, Unavailable."""
-
-    def __init__(
-        self, store: ObjectStore, loop: asyncio.AbstractEventLoop, key: str, size_bytes: int
-    ) -> None:
-        super().__init__(self._get_blocking, size_bytes)
-        self._store = store
-        self._loop = loop
-        self._key = key
-
-    def _get_blocking(self, start: int, length: int) -> bytes:
-        getting = asyncio.run_coroutine_threadsafe(self._get(start, length), self._loop)
-        try:
-            return getting.result(PART_READ_S)
-        except TimeoutError:
-            getting.cancel()
-            raise Unavailable(f"the object store did not answer in {PART_READ_S:.0f} s") from None
-
-    async def _get(self, start: int, length: int) -> bytes:
-        return (await self._store.get_ranges(self._key, [(start, length)]))[0]

@@ -41,6 +41,11 @@ class Visibility:
         self._ending: dict[int, list[int]] = {}
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """How many streams have readers that wait."""
+        return len(self._waiters)
+
     def grow(self, ledger: Ledger) -> None:
         """Add streams that a command created."""
         streams = ledger.streams

@@ -20,7 +20,7 @@ _INLINE_SLICES = 16
 
 
 class CopyReader:
-    """Of streams that a router fills. Damage is told by the offsets of the copies."""
+    """Reads streams that a router fills. Errors about damage name the offsets of the copies."""
 
     def __init__(
         self, ledger: Ledger, index: ExtentIndex, lookups: IndexLookups, extent_bytes: ExtentBytes

@@ -68,6 +68,10 @@ class EphemeralStreams:
         self._keys = IdempotencyKeys()
         self._queues = _EphemeralQueues(ledger, self._state)
 
+    def __contains__(self, stream: object) -> bool:
+        """Whether records of the stream are in memory."""
+        return stream in self._held
+
     def _stream(self, stream: int) -> _EphemeralStream:
         topic = self._ledger.topics.of_stream(stream)
         if topic is None:

@@ -1,4 +1,4 @@
-"""Streams by where their records are: in the log, or in this process's memory only.
+"""Stores of streams: in the log, or in the memory of this process only.
 
 Both kinds answer the same calls, so readers and writers need not know which one a stream is.
 """
@@ -26,7 +26,7 @@ QueueCommand = Claim | Ack | Nack | Extend | ExpireLeases | Bury
 
 
 class Usage(NamedTuple):
-    """What a stream holds."""
+    """The extent of a stream."""
 
     records: int
     bytes: int
@@ -41,11 +41,11 @@ class StreamStore(Protocol):
         ...
 
     def start(self, stream: int) -> int:
-        """The first offset still there."""
+        """The start offset."""
         ...
 
     def bounds(self, stream: int) -> tuple[int, int]:
-        """The first offset still there and the visible end."""
+        """The start offset and the visible end."""
         ...
 
     def stable_end(self, stream: int) -> int:
@@ -55,7 +55,7 @@ class StreamStore(Protocol):
     def read_cached(
         self, stream: int, offset: int, max_bytes: int, view: View = View.COMMITTED
     ) -> ReadChunk | None:
-        """What `read` returns, if memory has it; None if it takes a file. Raises as `read` does."""
+        """What `read` returns, if it is in memory; otherwise None. Raises as `read` does."""
         ...
 
     async def read(
@@ -78,23 +78,23 @@ class StreamStore(Protocol):
         ...
 
     async def latest_time(self, stream: int) -> int | None:
-        """The latest record time of what the stream still holds, to the slice; None if it holds nothing."""
+        """The latest record time in the stream, accurate to the slice; None if the stream is empty."""
         ...
 
     async def trim(self, stream: int, offset: int, reason: TrimReason, size: int = 0) -> int:
-        """Remove the records below `offset`, `size` bytes if that is known. Returns how many were there."""
+        """Remove the records below `offset`, `size` bytes if that is known. Returns the number of removed records."""
         ...
 
     async def delete(self, stream: int, ranges: tuple[tuple[int, int], ...], size: int) -> int:
-        """Delete the records in half-open ranges, `size` bytes in all. Returns how many were there."""
+        """Delete the records in half-open ranges, `size` bytes in all. Returns the number of removed records."""
         ...
 
     def keyed_count(self, stream: int, facts: SliceFacts, base: int) -> int | None:
-        """How many records the write had that a retry with the same idempotency key repeats."""
+        """The number of records in the write that a retry with the same idempotency key repeats."""
         ...
 
     def usage(self, stream: int) -> Usage:
-        """How much the stream holds."""
+        """The number of records and bytes in the stream."""
         ...
 
     def state(self, stream: int) -> tuple[Streams, int]:

@@ -58,7 +58,7 @@ def slice_fault(data: memoryview, row: SliceRow) -> str | None:
 
 
 def written_rows(run: AppendRun, start: int) -> Rows:
-    """The slices of a run as extents, with base -1: only replay tells which are accepted, and at which offset."""
+    """The slices of a run as extents, with base -1: only a replay knows which are accepted, and at which offset."""
     rows = np.zeros(len(run.slices), EXTENT)
     for name in ("stream", "count", "length", "crc", "max_timestamp"):
         rows[name] = run.slices[name]

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from mainstem.errors import MainstemError, Rejected
-from mainstem.ledger.publish_sequences import PublishSequence, SequencePublished
+from mainstem.ledger.publish_sequences import PublishExclusively, PublishSequence, SequencePublished
 from mainstem.ledger.record_times import RecordsTimed, TimeRecords
 from mainstem.records.header import Slice, SliceFacts
 
@@ -25,7 +25,9 @@ class AppendRequest(msgspec.Struct, frozen=True):
     facts: SliceFacts
     size: int  # logical bytes, which caps count
     records: bytes = b""  # packed RECORD rows, if the stream tracks single records
-    then: PublishSequence | TimeRecords | None = None  # a command that is committed with it, or not at all
+    then: PublishSequence | PublishExclusively | TimeRecords | None = (
+        None  # a command that is committed with it, or not at all
+    )
 
 
 class Waiter(Protocol):

@@ -37,12 +37,7 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.ledger.entry import (
-    SLICE_JOINS,
-    SLICE_KEYED,
     SLICE_PACK,
-    SLICE_RESUMES,
-    SLICE_TRACKED,
-    SLICE_TRANSACTIONAL,
     AppendRun,
     Entry,
     encode_lone,
@@ -55,17 +50,16 @@ from mainstem.log.read.index import ExtentIndex
 from mainstem.log.read.tail import TailCache
 from mainstem.log.read.visibility import Visibility
 from mainstem.log.write.append import AppendRequest, FollowedAppend, Placed, Waiter
+from mainstem.log.write.client_activity import LONE_QUIET_S, ClientActivity
 from mainstem.log.write.commit_metrics import CommitMetrics
 from mainstem.log.write.delivery import Delivery, refusal_of
 from mainstem.log.write.follower import Follower
-from mainstem.log.write.group import CommitGroup, PendingAppends
+from mainstem.log.write.group import CommitGroup, PendingAppends, row_fields
 from mainstem.log.write.shared_writes import UPLOADS_IN_FLIGHT_MAX, SharedWrites
 from mainstem.log.write.syncs import Syncs
-from mainstem.log.write.turns import ClientTurns
 from mainstem.log.write.waiting import WaitingAppends
 from mainstem.ports.clock import Clock, LedgerClock
-from mainstem.ports.commitlog.port import Buffer, CommitLog, Placement, SharedCommitLog
-from mainstem.records.checksums import joined
+from mainstem.ports.commitlog.port import CommitLog, Placement, SharedCommitLog
 from mainstem.records.header import Slice, slice_crc
 
 PENDING_BYTES_MAX = 64 * limits.MIB  # proposed but not yet written; above it, callers wait
@@ -101,11 +95,11 @@ class Committer:
         self._loop = asyncio.get_running_loop()
 
         self._linger_s = linger_s
-        self._held_back_s = 0.0
+        self.held_back_s = 0.0
         self._filling_since = 0.0  # when the group being filled got its first record
         self._ripe = asyncio.Event()  # write it without waiting for more
         self.clock_trusted = True  # otherwise commits repeat the time of the previous one
-        self.ledger_time = LedgerClock(clock, lambda: ledger.time_ms)
+        self.ledger_time = LedgerClock(clock, ledger)
         self.stale = False  # the port no longer knows the log's tail: rejoin
         self.committed_at = clock.monotonic()  # when a commit of this broker was last applied
         self._filling = CommitGroup()
@@ -133,7 +127,7 @@ class Committer:
         self._roll_due = False  # the current object has reached its limit of slices
         self._direct = False  # small groups are written on the loop, without a task
         self._called = False  # `_write_now` is about to run
-        self.turns = ClientTurns()
+        self.client_activity = ClientActivity(self._write_due)
         self._tasks: list[asyncio.Task[None]] = []
         self._digest_sent = 0
         self.written_bytes = 0
@@ -183,7 +177,7 @@ class Committer:
 
     def hold_back(self, seconds: float) -> None:
         """Delay every group of records by this time before it is written: later stages do not keep up."""
-        self._held_back_s = seconds
+        self.held_back_s = seconds
 
     @property
     def refusal(self) -> MainstemError | None:
@@ -198,13 +192,14 @@ class Committer:
         Raises the reason if the log accepts no more writes; the waiter is then not called."""
         pending = self._pending_bytes
         if pending >= self._room_bytes or pending >= PENDING_BYTES_MAX or self.waiting.count:
-            self._wait(request.stream, partial(self._append_in_turn, request, waiter))
+            self._wait(request, partial(self._append_in_turn, request, waiter))
         else:
             self._add_slice(request, waiter)
             self._proposed(self._filling)
 
-    def _wait(self, stream: int, start: Callable[[], None]) -> None:
-        self.waiting.add(stream, self.priority_of(stream), start, self._loop.time())
+    def _wait(self, request: AppendRequest, start: Callable[[], None]) -> None:
+        stream, now = request.stream, self._loop.time()
+        self.waiting.add(stream, self.priority_of(stream), start, now, len(request.batches))
 
     def _append_in_turn(self, request: AppendRequest, waiter: Waiter) -> None:
         try:
@@ -218,7 +213,7 @@ class Committer:
         """Append and commit a command right after it, in one entry. Returns the command's result."""
         full = self._pending_bytes >= min(self._room_bytes, PENDING_BYTES_MAX)
         if (full or self.waiting.count) and self._refusal is None:
-            await self._wait_for_room(request.stream)
+            await self._wait_for_room(request)
         # A separate run: the command must not cover appends of others.
         appended: asyncio.Future[Placed] = self._loop.create_future()
         appended.add_done_callback(_seen)
@@ -228,9 +223,9 @@ class Committer:
             raise outcome
         return outcome
 
-    async def _wait_for_room(self, stream: int) -> None:
+    async def _wait_for_room(self, request: AppendRequest) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._wait(stream, lambda: None if turn.done() else turn.set_result(None))
+        self._wait(request, lambda: None if turn.done() else turn.set_result(None))
         await turn
 
     def _add_slice(self, request: AppendRequest, waiter: Waiter, *, apart: bool = False) -> None:
@@ -244,7 +239,7 @@ class Committer:
             return
         slice, records = request.batches, request.records
         length = len(slice)
-        row = _packed(request)
+        row = SLICE_PACK.pack(*row_fields(request))
         if self._shared is not None and not apart and self._shared.saves(request.stream):
             self._shared.save(row, records, slice, waiter)
             self._pending_bytes += length
@@ -256,13 +251,15 @@ class Committer:
         self._filling.add_slice(row, records, slice, waiter, apart=apart)
         self._pending_bytes += length
 
-    def append_now(self, request: AppendRequest, now_ms: int) -> tuple[int, int | None] | None:
-        """Append in the calling thread, without the event loop, which must not run meanwhile. Returns the base offset
-        and, if the durability class needs a sync, the position to pass to `sync_now`. None: use `append`.
-        `now_ms`: the current time.
+    def append_now(
+        self, stream: int, batch: bytearray, count: int, size: int, now_ms: int
+    ) -> tuple[int, int | None] | None:
+        """Append a batch of `count` records, built here and now, in the calling thread, without the event loop, which
+        must not run meanwhile. Returns the base offset and, if the durability class needs a sync, the position to pass
+        to `sync_now`. None: use `append`. `size`: its logical bytes. `now_ms`: the current time.
 
         Raises the error of the write, or the ledger's refusal."""
-        size = len(request.batches)
+        length = len(batch)
         if (
             self._writing is not None
             or self._filling.parts
@@ -270,24 +267,23 @@ class Committer:
             or self.waiting.count
             or self._refusal is not None
             or self._held is not None
-            or self._held_back_s
+            or self.held_back_s
             or not self._direct
-            or request.records
             or self._roll_due
-            or not self._port.writes_now(size + _LONE_ENTRY_BYTES, may_block=True)
+            or not self._port.writes_now(length + _LONE_ENTRY_BYTES, may_block=True)
             or self._digest_due
         ):
             return None
         began = self._clock.monotonic()
         self._syncs.deferred = True  # the caller syncs
         try:
-            placed = self._commit_lone(_packed(request), request.batches, None, began, wall=now_ms)
+            fields = (stream, count, length, slice_crc(batch, 1), now_ms, -1, -1, -1, 0, size, 1)
+            base, code, unsynced = self._commit_lone(fields, batch, None, began, wall=now_ms)
         except Exception as error:
-            self._failed(error, size)
+            self._failed(error, length)
             raise
         finally:
             self._syncs.deferred = False
-        base, code, unsynced = placed
         if code:
             raise refusal_of(code)
         return base, unsynced
@@ -325,7 +321,7 @@ class Committer:
         return outcome
 
     async def propose_alone(self, command: Command) -> Any:
-        """As `propose_held`, in a separate entry: the ledger accepts the start of a broker only so."""
+        """As `propose_held`, in a separate entry: the ledger accepts the start of a broker only that way."""
         if self._filling.parts:
             self._full.append(self._filling)
         self._filling = CommitGroup()
@@ -354,7 +350,10 @@ class Committer:
         if self._direct:
             if not self._called:  # once for all proposals of one turn of the loop
                 self._called = True
-                self._loop.call_soon(self._write_now)
+                if self.client_activity.reading:
+                    self.client_activity.due = True
+                else:
+                    self._loop.call_soon(self._write_now)
             return
         if not self._work.is_set():
             self._work.set()
@@ -399,22 +398,47 @@ class Committer:
             await self._work.wait()
             if self._linger_s:
                 await self._linger()
-            if self._held_back_s and self._pending_bytes:
-                await asyncio.sleep(self._held_back_s)
+            if self.held_back_s and self._pending_bytes:
+                await asyncio.sleep(self.held_back_s)
             group = self._next_group()
             if group is not None:
                 group.began = self._clock.monotonic()
                 return group
             self._work.clear()
 
+    def write_lone(self) -> None:
+        """Write now what was proposed, if the task that calls this serves the only request."""
+        activity = self.client_activity
+        if self._called and activity.tasks == 1 and self._loop.time() - activity.changed_at >= LONE_QUIET_S:
+            self._write_now()
+
+    def _write_due(self) -> None:
+        self.client_activity.due = False
+        if self._called:
+            self._write_now()
+
     def _write_now(self) -> None:
         """Write what was proposed, in group order. Slow writes are left to the task."""
         self._called = False
+        syncs = self._syncs
+        syncs.held = True
+        try:
+            if self._write_groups_now():
+                return
+        finally:
+            syncs.held = False
+            if syncs.waiting:
+                syncs.release()
+        if not self._work.is_set():
+            self._work.set()
+
+    def _write_groups_now(self) -> bool:
+        """Returns whether nothing is left."""
         while self._writing is None:
             group = self._full[0] if self._full else self._filling
             if not group.parts:
-                return
-            if self._roll_due or (self._held_back_s and self._pending_bytes):
+                return True
+            if self._roll_due or (self.held_back_s and self._pending_bytes):
                 break
             if not self._port.writes_now(group.payload_bytes + group.entry_bytes):
                 break
@@ -427,8 +451,7 @@ class Committer:
                 group.fail(self._failed(error, group.payload_bytes))
             finally:
                 self._finished(group, began)
-        if not self._work.is_set():
-            self._work.set()
+        return False
 
     async def settle(self, group: CommitGroup, writing: Awaitable[None]) -> None:
         """Write a group; if that fails, fail its callers."""
@@ -513,7 +536,7 @@ class Committer:
         self.check_writable()
         entry = self.entry(group)
         encoded = entry.encode(group.bodies())
-        payload, crc = group.slices(), _payload_crc(group, entry)
+        payload, crc = group.slices(), group.payload_crc(entry)
         if self._waits_for_sync(entry):
             placement, sync_s = await self._port.append_synced(encoded, payload, crc)
         else:
@@ -528,11 +551,12 @@ class Committer:
         self.check_writable()
         part = group.parts[0]
         if group.commands == 1 and type(part) is PendingAppends and not part.records and not self._digest_due:
-            self._commit_lone(part.rows, part.slices[0], part.waiters[0], group.began, may_sync=True)
+            fields = SLICE_PACK.unpack(part.rows)
+            self._commit_lone(fields, part.slices[0], part.waiters[0], group.began, may_sync=True)
             return
         entry = self.entry(group)
         encoded = entry.encode(group.bodies())
-        placement = self._port.append_now(encoded, group.slices(), _payload_crc(group, entry))
+        placement = self._port.append_now(encoded, group.slices(), group.payload_crc(entry))
         sync_s = None
         if group.commands == 1 and self._waits_for_sync(entry) and self._alone():
             sync_s = self._port.sync_now(placement.position)
@@ -545,13 +569,13 @@ class Committer:
             and not self._full
             and not self.waiting.count
             and not self._syncs.waiting
-            and self.turns.alone(self._loop.time())
+            and self.client_activity.alone(self._loop.time())
             and self._port.syncs_now()
         )
 
     def _commit_lone(
         self,
-        row: Buffer,
+        fields: tuple[int, ...],
         batches: Slice,
         waiter: Waiter | None,
         began: float,
@@ -559,14 +583,12 @@ class Committer:
         wall: int | None = None,
         may_sync: bool = False,
     ) -> tuple[int, int, int | None]:
-        """Commit one slice without record rows. `may_sync`: sync it too, if its stream needs that and it is alone.
+        """Commit one slice without record rows. `fields`: its row, unpacked. `may_sync`: sync it too, if its stream
+        needs that and it is alone.
 
         Returns the base offset, an AppendCode, and the position if readers see it only after a sync of that."""
-        fields = SLICE_PACK.unpack(row)
         time_ms, commit_id, broker, epoch = self.now_ms(wall), self._commit_id, self._broker, self._epoch
-        encoded = encode_lone(
-            row, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms, flags=fields[8]
-        )
+        encoded = encode_lone(fields, broker=broker, broker_epoch=epoch, commit_id=commit_id, time_ms=time_ms)
         placement = self._port.append_now(encoded, (batches,), fields[3])
         if may_sync and not self._visibility.relaxed[fields[0]] and self._alone():
             sync_s = self._port.sync_now(placement.position)
@@ -585,7 +607,7 @@ class Committer:
         )
         shown = self._delivery.deliver_lone(fields, batches, waiter, placement, base, code)
         self.committed_at = now = self._clock.monotonic()
-        self.commit_metrics.committed(now - began, size, 1)
+        self.commit_metrics.committed_lone(now - began, size)
         self._roll_due = self._index.open_extents >= OPEN_EXTENTS_MAX
         return base, code, None if shown else placement.position
 
@@ -723,44 +745,6 @@ class Committer:
         closed = Closed("the log is closed")
         self._stop_writing(self._refusal or closed)
         self._syncs.fail(closed)
-
-
-def _packed(request: AppendRequest) -> bytes:
-    """The SLICE row of an append."""
-    slice, facts = request.batches, request.facts
-    flags = SLICE_TRACKED if request.records else 0
-    if facts.transactional:
-        flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
-    if facts.keyed:
-        flags |= SLICE_KEYED
-    if facts.resumes:
-        flags |= SLICE_RESUMES
-    return SLICE_PACK.pack(
-        request.stream,
-        facts.count,
-        len(slice),
-        slice_crc(slice, facts.batches),
-        facts.max_timestamp,
-        facts.producer,
-        facts.base_sequence,
-        facts.producer_epoch,
-        flags,
-        request.size,
-        facts.batches,
-    )
-
-
-def _payload_crc(group: CommitGroup, entry: Entry) -> int | None:
-    """The CRC of consecutive slices, combined from theirs; None where computing it again is cheaper."""
-    slices = group.commands - group.singles
-    if not slices or group.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
-        return None
-    runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
-    crc = 0
-    for run in runs:
-        for its, length in zip(run["crc"].tolist(), run["length"].tolist(), strict=True):
-            crc = joined(crc, its, length)
-    return crc
 
 
 def _seen(done: asyncio.Future[Any]) -> None:

@@ -26,6 +26,7 @@ from mainstem.ledger.router import Forwarded
 from mainstem.ledger.shares import ShareAcquired, ShareSettled
 from mainstem.ledger.sinks import SinkBatchAborted, SinkBatchCommitted, SinksForgotten, SinkTaskBegun
 from mainstem.ledger.streams import RaiseCeilings, Trim
+from mainstem.ledger.subscriptions import MoveSubscription, RemoveSubscription, ServeSubscription
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from mainstem.ledger.transactions import ProducerInitialised, TransactionEnded, TransactionsExpired
 from mainstem.log.read.extents import extents_of
@@ -44,7 +45,7 @@ from mainstem.log.write.syncs import (
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.header import Slice, stamp, stamp_lone
 
-# Kafka's leader epoch tells a client that a log was truncated. This log never is, so one epoch is enough.
+# A new leader epoch signals Kafka clients that a log was truncated. This log never is, so one epoch is enough.
 LEADER_EPOCH = 0
 
 _REFUSALS: dict[int, Callable[[], MainstemError]] = {
@@ -84,6 +85,9 @@ _ENDING = (
     SinkBatchAborted,
     SinksForgotten,
 )
+
+# Commands after which a broker may no longer serve the consumers of a subscription as before.
+_MOVING = (ServeSubscription, MoveSubscription, RemoveSubscription)
 
 _LEASING = (JobsClaimed, JobsChanged, LeasesExpired, ShareAcquired, ShareSettled)
 _Leasing = JobsClaimed | JobsChanged | LeasesExpired | ShareAcquired | ShareSettled
@@ -134,7 +138,7 @@ class Delivery:
         Returns whether the outcome is final: not if it waits for a sync."""
         stream, count, length = fields[0], fields[1], fields[2]
         position, number, start = placement
-        self._tail.put(number, start, [batches], length)
+        self._tail.put(number, start, (batches,), length)
         if code:
             if code == AppendCode.DUPLICATE:
                 # The original may itself be waiting for its sync, so the retry waits for one as well.
@@ -144,10 +148,7 @@ class Delivery:
                 waiter.set_exception(refusal_of(code))
             return True
         self._index.open_object(number).add(stream, count, base, start, length, fields[3], fields[4])
-        if fields[10] == 1:
-            stamp_lone(batches, base, LEADER_EPOCH)
-        else:
-            stamp(batches, base, LEADER_EPOCH)
+        _stamp(batches, base, fields[10])
         end = base + count
         visibility = self._visibility
         if visibility.relaxed[stream]:
@@ -214,6 +215,30 @@ class Delivery:
         self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int
     ) -> int:
         """Index and stamp the slices, publish what needs no sync, leave the rest to the next sync."""
+        if outcome.code.any():
+            return self._deliver_refused(run, outcome, placement, start)
+        rows, bases = list(SLICE_PACK.iter_unpack(run.rows)), outcome.base.tolist()
+        start = self._index.open_object(placement.object).add_run(rows, bases, start)
+        ends: dict[int, int] = {}
+        for row, base, slice in zip(rows, bases, run.slices, strict=True):
+            _stamp(slice, base, row[10])
+            ends[row[0]] = base + row[1]
+        late = self._publish_relaxed(ends)
+        if not late:
+            for waiter, base in zip(run.waiters, bases, strict=True):
+                if not waiter.done():
+                    waiter.set_result((base, False))
+        elif len(late) == len(ends):
+            answers = [(waiter, (base, False)) for waiter, base in zip(run.waiters, bases, strict=True)]
+            self._syncs.after(placement.position, PublishAppends(self._visibility, late, answers))
+        else:
+            self._answer_each(run, outcome, placement.position, late)
+        return start
+
+    def _deliver_refused(
+        self, run: PendingAppends, outcome: AppendOutcome, placement: Placement, start: int
+    ) -> int:
+        """As `_deliver_run`, if some slices were refused, or repeat earlier ones."""
         add_extent = self._index.open_object(placement.object).add
         ends: dict[int, int] = {}
         for row, base, code, slice in zip(
@@ -226,19 +251,10 @@ class Delivery:
             stream, count, length = row[0], row[1], row[2]
             if not code:
                 add_extent(stream, count, base, start, length, row[3], row[4])
-                if row[10] == 1:
-                    stamp_lone(slice, base, LEADER_EPOCH)
-                else:
-                    stamp(slice, base, LEADER_EPOCH)
+                _stamp(slice, base, row[10])
                 ends[stream] = base + count
             start += length
-        late = self._publish_relaxed(ends)
-        if not late and not outcome.code.any():
-            for waiter, base in zip(run.waiters, outcome.base.tolist(), strict=True):
-                if not waiter.done():
-                    waiter.set_result((base, False))
-        else:
-            self._answer_each(run, outcome, placement.position, late)
+        self._answer_each(run, outcome, placement.position, self._publish_relaxed(ends))
         return start
 
     def _publish_relaxed(self, ends: dict[int, int]) -> dict[int, int]:
@@ -313,7 +329,7 @@ class Delivery:
         elif isinstance(command, DeleteTopic):
             for stream in outcome.streams:
                 self._visibility.wake(stream)
-        elif isinstance(command, Trim):
+        elif isinstance(command, (Trim, *_MOVING)):
             self._visibility.wake(command.stream)
         elif isinstance(command, RaiseCeilings):
             self._syncs.after(position, PublishRaisedCeilings(self._visibility, command))
@@ -331,3 +347,10 @@ class Delivery:
         stream = command.stream
         visible = self._visibility.before_ending(stream, self._visibility.ends[stream])
         return outcome.relaxed and outcome.reach <= visible
+
+
+def _stamp(slice: Slice, base: int, batches: int) -> None:
+    if batches == 1:
+        stamp_lone(slice, base, LEADER_EPOCH)
+    else:
+        stamp(slice, base, LEADER_EPOCH)

@@ -99,7 +99,7 @@ class Follower:
             except Unavailable as error:
                 if (now := asyncio.get_running_loop().time()) - told_at >= FOLLOW_TOLD_S:
                     told_at = now
-                    _log.warning("others' commits cannot be read", error=str(error))
+                    _log.warning("commits of other brokers not readable", error=str(error))
             await asyncio.sleep(FOLLOW_RETRY_S)
 
     async def _run(self) -> None:

@@ -9,10 +9,23 @@ from typing import Any
 import numpy as np
 
 from mainstem import limits
-from mainstem.ledger.entry import RECORD, SLICE, AppendRun, canonical_command, encode_command
+from mainstem.ledger.entry import (
+    RECORD,
+    SLICE,
+    SLICE_JOINS,
+    SLICE_KEYED,
+    SLICE_RESUMES,
+    SLICE_TRACKED,
+    SLICE_TRANSACTIONAL,
+    AppendRun,
+    Entry,
+    canonical_command,
+    encode_command,
+)
 from mainstem.ledger.section import Command
-from mainstem.log.write.append import Waiter
-from mainstem.records.header import Slice
+from mainstem.log.write.append import AppendRequest, Waiter
+from mainstem.records.checksums import joined
+from mainstem.records.header import Slice, slice_crc
 
 GROUP_COMMIT_BYTES_MAX = 8 * limits.MIB  # payload of one commit
 GROUP_COMMIT_COMMANDS_MAX = 16_384  # commands and slices in one commit
@@ -125,6 +138,18 @@ class CommitGroup:
                 found += part.slices
         return found
 
+    def payload_crc(self, entry: Entry) -> int | None:
+        """The CRC of consecutive slices, combined from theirs; None where computing it again is cheaper."""
+        slices = self.commands - self.singles
+        if not slices or self.payload_bytes < slices * limits.CRC_JOINED_BYTES_MIN:
+            return None
+        runs = [part.slices for part in entry.parts if isinstance(part, AppendRun)]
+        crc = 0
+        for run in runs:
+            for its, length in zip(run["crc"].tolist(), run["length"].tolist(), strict=True):
+                crc = joined(crc, its, length)
+        return crc
+
     def fail(self, error: BaseException) -> None:
         """Fail all callers: nothing of this group was published."""
         for part in self.parts:
@@ -132,3 +157,28 @@ class CommitGroup:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
+
+
+def row_fields(request: AppendRequest) -> tuple[int, ...]:
+    """The SLICE row of an append, to be packed."""
+    slice, facts = request.batches, request.facts
+    flags = SLICE_TRACKED if request.records else 0
+    if facts.transactional:
+        flags |= SLICE_TRANSACTIONAL | (SLICE_JOINS if facts.joins else 0)
+    if facts.keyed:
+        flags |= SLICE_KEYED
+    if facts.resumes:
+        flags |= SLICE_RESUMES
+    return (
+        request.stream,
+        facts.count,
+        len(slice),
+        slice_crc(slice, facts.batches),
+        facts.max_timestamp,
+        facts.producer,
+        facts.base_sequence,
+        facts.producer_epoch,
+        flags,
+        request.size,
+        facts.batches,
+    )

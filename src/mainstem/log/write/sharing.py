@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import cast
 
+from mainstem import events
 from mainstem.errors import BrokerFenced, BrokerNumberTaken, MainstemError, StorageError, Unavailable
 from mainstem.ledger.brokers import AdmitBroker, Boot, Booted
 from mainstem.ledger.ledger import Ledger
@@ -15,7 +15,7 @@ from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.port import SharedCommitLog
 from mainstem.ports.host import machine_of
 
-_log = logging.getLogger("mainstem.log")
+_log = events.named("log")
 
 
 class Sharing:
@@ -122,7 +122,7 @@ class Sharing:
         except MainstemError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, this process no longer knows the state
-            _log.exception("others' commits could not be applied")
+            _log.exception("commits of other brokers not applied")
             self._fail(StorageError(f"others' commits could not be applied: {error!r}"))
 
     async def barrier(self) -> None:
@@ -148,7 +148,7 @@ class Sharing:
 
     def _fail(self, error: MainstemError) -> None:
         if self.failure is None:
-            _log.error("log failed; broker stopping", extra={"error": str(error)})
+            _log.error("log failed; broker stopping", error=str(error))
             self.failure = error
             self._committer.refuse(error)
             self.failed.set()

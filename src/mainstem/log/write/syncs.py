@@ -31,27 +31,53 @@ class Syncs:
         self._on_failure = on_failure
         self._clock = clock
         self._commit_metrics = commit_metrics
-        self._waiting: deque[tuple[int, WhenSynced]] = deque()
+        self._began = 0.0  # when the sync that `_start` started did
+        self.waiting: deque[tuple[int, WhenSynced]] = deque()  # for a sync; only this class changes it
         self._wanted = asyncio.Event()
+        self._syncing = False
+        # Start no sync before `release`: more is about to be written, which one sync covers.
+        self.held = False
         self.deferred = False  # the committing thread also syncs
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something waits for a sync."""
-        return bool(self._waiting)
 
     def covers(self, position: int) -> bool:
         """Whether the commit at `position` is durable, and nothing before it waits to be published."""
-        return not self._waiting and position < self._port.synced
+        return not self.waiting and position < self._port.synced
 
     def after(self, position: int, action: WhenSynced) -> None:
         """Run `action` once the commit at `position` is durable. Positions must rise."""
         if self.covers(position):
             action()  # it was synced as it was written
         else:
-            self._waiting.append((position, action))
-            if not self.deferred and not self._wanted.is_set():
+            self.waiting.append((position, action))
+            if not self.deferred and not self.held and not self._wanted.is_set():
                 self._wanted.set()
+
+    def release(self) -> None:
+        """Sync what waits, without waking the task where the log can do so. On the event loop."""
+        self.held = False
+        if self.waiting and not self._syncing and not self._wanted.is_set():
+            self._start()
+
+    def _start(self) -> None:
+        self._began = self._clock.monotonic()
+        try:
+            self._syncing = self._port.sync_soon(self._ended)
+        except Exception as error:  # noqa: BLE001 - final, as in `run`
+            self.failed(error)
+            return
+        if not self._syncing:
+            self._wanted.set()
+
+    def _ended(self, synced: int, error: Exception | None) -> None:
+        """A sync that `_start` started is over."""
+        self._syncing = False
+        if error is not None:
+            self.failed(error)
+            return
+        self._commit_metrics.synced(self._clock.monotonic() - self._began)
+        self._run_actions(synced)
+        if self.waiting and not self._wanted.is_set():
+            self._start()
 
     def publish(self) -> None:
         """Run the actions of everything that is durable."""
@@ -69,7 +95,7 @@ class Syncs:
 
     async def all_written(self) -> None:
         """Wait until everything written so far is durable."""
-        if self._port.end == self._port.synced and not self._waiting:
+        if self._port.end == self._port.synced and not self.waiting:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.after(self._port.end - 1, AnswerCaller(waiter, None))
@@ -80,27 +106,30 @@ class Syncs:
             await self._wanted.wait()
             self._wanted.clear()
             self._run_actions(self._port.synced)
-            if not self._waiting:
+            if not self.waiting or self._syncing:
                 continue
             began = self._clock.monotonic()
+            self._syncing = True
             try:
                 synced = await self._port.sync()
             except Exception as error:  # noqa: BLE001 - a failed fsync is final, whatever its kind
                 self.failed(error)
                 continue
+            finally:
+                self._syncing = False
             self._commit_metrics.synced(self._clock.monotonic() - began)
             self._run_actions(synced)
-            if self._waiting:
+            if self.waiting:
                 self._wanted.set()
 
     def _run_actions(self, synced: int) -> None:
-        while self._waiting and self._waiting[0][0] < synced:
-            self._waiting.popleft()[1]()
+        while self.waiting and self.waiting[0][0] < synced:
+            self.waiting.popleft()[1]()
 
     def fail(self, error: MainstemError) -> None:
         """Fail everything that waits: it will never be durable."""
-        while self._waiting:
-            self._waiting.popleft()[1].fail(error)
+        while self.waiting:
+            self.waiting.popleft()[1].fail(error)
 
 
 class WhenSynced(Protocol):

@@ -1,7 +1,8 @@
-"""Appends that wait while the commit path is saturated: topics with a high priority go first.
+"""Appends that wait while the commit path is saturated: topics with a high priority go first, equal ones in turn.
 
 1. The appends of a stream keep their order: producers number their batches.
-2. Otherwise the highest priority goes first; equal ones in the order of arrival.
+2. Otherwise the highest priority goes first. Streams of equal priority take turns by the bytes that they append: one
+   with thousands of waiting appends does not delay the others.
 3. One admission in `OLDEST_FIRST_EVERY` goes to the append that waited longest, so none waits for ever: the n-th in
    the order of arrival is admitted after at most n times as many admissions.
 """
@@ -19,16 +20,17 @@ _BANDS = ("low", "normal", "high")
 
 
 class WaitingAppend:
-    __slots__ = ("admitted", "arrived_s", "number", "priority", "start", "stream")
+    __slots__ = ("admitted", "arrived_s", "number", "priority", "size", "start", "stream")
 
     def __init__(
-        self, number: int, stream: int, priority: int, start: Callable[[], None], arrived_s: float
+        self, number: int, stream: int, priority: int, start: Callable[[], None], arrived_s: float, size: int
     ) -> None:
         self.number = number  # in the order of arrival
         self.stream = stream
         self.priority = priority
         self.start = start
         self.arrived_s = arrived_s
+        self.size = size
         self.admitted = False
 
 
@@ -38,21 +40,25 @@ class WaitingAppends:
         self._turns = 0
         self.count = 0
         self._by_stream: dict[int, deque[WaitingAppend]] = {}
-        # The first of each stream: (-priority, number, stream). Rows of removed appends are skipped.
-        self._first: list[tuple[int, int, int]] = []
+        # The first of each stream: (-priority, turn, number, stream). Rows of removed appends are skipped.
+        self._first: list[tuple[int, int, int, int]] = []
+        # The turn of a stream: where the others were when it began to wait, and the bytes that it was admitted since.
+        self._turn_of: dict[int, int] = {}
+        self._reached = 0  # the turn of the newest admission
         self._oldest: deque[WaitingAppend] = deque()  # in the order of arrival; some may be removed
         self._counts = dict.fromkeys(_BANDS, 0)
         self._seconds = dict.fromkeys(_BANDS, 0.0)
 
-    def add(self, stream: int, priority: int, start: Callable[[], None], now_s: float) -> None:
-        """`start` runs the append when its turn comes."""
+    def add(self, stream: int, priority: int, start: Callable[[], None], now_s: float, size: int = 1) -> None:
+        """`start` runs the append when its turn comes. `size`: its bytes."""
         self._arrived += 1
         self.count += 1
-        append = WaitingAppend(self._arrived, stream, priority, start, now_s)
+        append = WaitingAppend(self._arrived, stream, priority, start, now_s, size)
         line = self._by_stream.get(stream)
         if line is None:
             line = self._by_stream[stream] = deque()
-            heappush(self._first, (-priority, append.number, stream))
+            self._turn_of[stream] = self._reached
+            heappush(self._first, (-priority, self._reached, append.number, stream))
         line.append(append)
         self._oldest.append(append)
 
@@ -68,10 +74,13 @@ class WaitingAppends:
         line = self._by_stream[stream]
         append = line.popleft()
         append.admitted = True
+        turn = self._turn_of[stream]
+        self._reached = max(self._reached, turn)
         if line:
-            heappush(self._first, (-line[0].priority, line[0].number, stream))
+            self._turn_of[stream] = turn = turn + append.size
+            heappush(self._first, (-line[0].priority, turn, line[0].number, stream))
         else:
-            del self._by_stream[stream]
+            del self._by_stream[stream], self._turn_of[stream]
         self.count -= 1
         if not self.count:
             self._first.clear()
@@ -83,7 +92,7 @@ class WaitingAppends:
 
     def _stream_of_highest(self) -> int:
         while True:
-            _, number, stream = heappop(self._first)
+            _, _, number, stream = heappop(self._first)
             line = self._by_stream.get(stream)
             if line is not None and line[0].number == number:
                 return stream

@@ -12,7 +12,7 @@ Rules that every backend keeps, and one contract suite checks:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -106,6 +106,11 @@ class CommitLog(Protocol):
     def sync_now(self, position: int) -> float | None:
         """Make the commit at `position`, and all before it, durable, in the calling thread. Returns the seconds that
         the sync took; None if another thread's sync covered it. Raises ReadOnly, permanently."""
+        ...
+
+    def sync_soon(self, ended: Callable[[int, Exception | None], None]) -> bool:
+        """Start a sync as `sync` does, with no task: `ended` is called on the event loop with the position below which
+        all is durable, or the error, which is final. It is not called if the log is closed first. False: use `sync`."""
         ...
 
     async def sync(self) -> int:

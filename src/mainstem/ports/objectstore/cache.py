@@ -77,6 +77,11 @@ class CachedObjectStore:
         self._forgotten = 0  # puts and deletes so far: a fetch that began before one is not cached
         self.counts = CacheCounts()
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the blocks in memory."""
+        return self._memory.held_bytes
+
     async def put(self, key: str, data: Buffer | Sequence[Buffer], *, if_absent: bool = False) -> bool:
         """As the store behind it."""
         stored = await self._inner.put(key, data, if_absent=if_absent)

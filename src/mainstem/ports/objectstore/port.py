@@ -70,7 +70,7 @@ def check_key(key: str) -> tuple[str, ...]:
 
 
 async def store_now_ms(store: ObjectStore, key: str) -> int:
-    """The store's time, which all its users share: that of an object put now under a key that is nobody else's.
+    """The store's time, which all its users share: that of an object put now under an unused key.
 
     Many stores count whole seconds."""
     await store.put(key, b"")

@@ -61,6 +61,8 @@ from mainstem.records.compacting import (
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+SHRINK_AGAIN_ROUNDS = 16  # a stream with many keys may have fewer by then
+
 _log = events.named("compaction")
 
 
@@ -116,6 +118,7 @@ class Compactor:
         self.key_index_bytes = key_index_bytes
         self.planner = CompactionPlanner(ledger, index, clock, io.read_index)
         self.counts = CompactionCounts()
+        self._unshrunk: dict[int, int] = {}  # stream with many keys → rounds in which it is copied as it is
 
     async def step(self) -> bool:
         """Compact the streams that are due. False if there are none."""
@@ -156,11 +159,13 @@ class Compactor:
 
     async def shrink(self, indexes: Sequence[SealedExtents]) -> ShrunkObjects | None:
         """Leave out superseded records of the log's own objects before they are copied. None if none is due."""
-        streams = self.planner.early(indexes)
+        streams = [one for one in self.planner.early(indexes) if not self._unshrunk.get(one.stream)]
+        self._unshrunk = {stream: left - 1 for stream, left in self._unshrunk.items() if left > 1}
         if not streams:
             return None
         shrunk = await shrink(indexes, streams, self._io.read, KeyIndex(self.key_index_bytes))
         self.counts.read_records += shrunk.read_records
+        self._unshrunk |= dict.fromkeys(shrunk.many_keys, SHRINK_AGAIN_ROUNDS)
         return shrunk
 
     def shrunk(self, objects: ShrunkObjects) -> None:
@@ -171,7 +176,7 @@ class Compactor:
     # The first pass
 
     async def _add_keys(self, stream: StreamCompaction, keys: KeyIndex) -> bool:
-        """Enter what was never compacted of a stream. False if nothing of it has room."""
+        """Enter the part of a stream that was never compacted. False if there is no room for any of it."""
         async for block in self._dirty_blocks(stream):
             if not await asyncio.to_thread(_add_block, stream, keys, block):
                 break
@@ -378,7 +383,7 @@ class _FileRun:
         return full
 
     def finish(self) -> list[CopiedFile]:
-        """The last file. There is one even without records: it says where streams go on."""
+        """The last file. There is one even without records: it says where streams continue."""
         return [self._file(1 << 32)]
 
     def _file(self, next_stream: int) -> CopiedFile:

@@ -59,7 +59,7 @@ class _StreamOffsets(NamedTuple):
 
 
 async def liveness(ledger: Ledger, indexes: Sequence[SealedExtents]) -> Liveness:
-    """Of the streams in these objects, a few at a time: each stream as of one moment, which is enough."""
+    """What is live in these objects. A few streams are computed at a time: each as of one moment, which is enough."""
     held = await asyncio.to_thread(_stream_offsets, indexes)
     found = Liveness(
         held.streams, np.zeros(len(held.streams), np.int64), np.zeros(len(held.streams), np.bool_)

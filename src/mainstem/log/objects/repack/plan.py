@@ -16,6 +16,10 @@ from mainstem.log.read.extents import Rows, SealedExtents
 from mainstem.log.read.index import ExtentIndex
 from mainstem.ports.commitlog.port import LogObject
 
+# … with at least this many bytes, because fewer are not worth a round, …
+REPACK_LEAST_BYTES = 16 * limits.MIB
+REPACK_SMALL_OBJECTS_MAX = 256  # … or this many objects
+
 REPACK_ROUND_BYTES = 128 * limits.MIB  # bytes of the log's objects in one round, but at least one object
 REPACK_MERGED_ROUNDS = 16  # this many neighbouring rounds are merged into one …
 REPACK_MERGED_BYTES_MAX = 8 * limits.GIB  # … unless it would be larger than this
@@ -43,7 +47,7 @@ class RepackOptions:
 
     on: bool = True
     after_objects: int = limits.REPACK_AFTER_OBJECTS
-    least_bytes: int = limits.REPACK_LEAST_BYTES
+    least_bytes: int = REPACK_LEAST_BYTES
     bytes_per_s: int = limits.REPACK_BYTES_PER_S  # 0: unlimited
     round_bytes: int = REPACK_ROUND_BYTES
     merged_rounds: int = REPACK_MERGED_ROUNDS
@@ -68,7 +72,7 @@ def may_wait(sealed: Sequence[LogObject], options: RepackOptions) -> int:
     """How many objects wait before the oldest are repacked: small objects are not worth it until there are many."""
     if sum(one.size_bytes for one in sealed) >= options.least_bytes:
         return options.after_objects
-    return max(options.after_objects, limits.REPACK_SMALL_OBJECTS_MAX)
+    return max(options.after_objects, REPACK_SMALL_OBJECTS_MAX)
 
 
 def plan_log_objects(
@@ -136,7 +140,7 @@ class StreamEnds:
     ends: Int64s
 
     def between(self, first: int, end: int) -> StreamEnds:
-        """Of the streams [first, end)."""
+        """The ends of the streams [first, end)."""
         low, high = np.searchsorted(self.streams, (first, end))
         return StreamEnds(self.streams[low:high], self.ends[low:high])
 

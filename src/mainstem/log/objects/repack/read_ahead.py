@@ -75,6 +75,10 @@ class ReadAhead:
         # The next offsets of recent readers.
         self._expected: OrderedDict[tuple[int, int], None] = OrderedDict()
 
+    def __len__(self) -> int:
+        """How many reads are in progress, or done and not taken."""
+        return len(self._under_way)
+
     async def take(self, place: PlannedRead, reached: int) -> PrefetchedRead | None:
         """The prefetched result of this read, which ends at `reached`; None if there is none, or it failed: the caller
         reads again. Starts the following reads before it waits for this one."""

@@ -55,6 +55,10 @@ from mainstem.ports.commitlog.port import Buffer, CommitLog, LogObject
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, store_now_ms
 from mainstem.records.compacting import StreamCompaction
 
+# above this write rate repacking pauses, unless much is waiting …
+REPACK_GIVES_WAY_BYTES_PER_S = 32 * limits.MIB
+REPACK_GIVES_WAY_S = 0.2  # … for this long at a time
+
 REPACK_DEAD_RATIO = 0.5  # share of deleted bytes at which a round is rewritten
 REPACK_SCAN_FILES = 64  # files checked at a time to find such a round …
 REPACK_SCAN_EVERY_S = 60.0  # … at most this often
@@ -134,7 +138,7 @@ class Repacker:
         self._stepping = asyncio.Lock()
         self._scanned = 0  # number of the log's object up to which rounds were scanned for dead bytes
         self._scanned_at: float | None = None
-        self._stored = 0  # files stored: makes each name unique
+        self.files_stored = 0  # makes each name unique
         self._orphans_at: float | None = None
         self._paced_from = 0.0
         self._looked = (
@@ -365,8 +369,8 @@ class Repacker:
     async def store_file(self, first: int, end: int, copied: CopiedFile) -> RepackedFile:
         """Store a file of a round that replaces the log's objects [first, end)."""
         life = RepackerIdentity(self._host.broker, self._host.epoch)
-        self._stored += 1
-        key = f"{REPACKED}{first:012d}-{end:012d}-{life.broker}-{life.epoch}-{self._stored}"
+        self.files_stored += 1
+        key = f"{REPACKED}{first:012d}-{end:012d}-{life.broker}-{life.epoch}-{self.files_stored}"
         size = copied.bytes
         await self._store.put(key, copied.buffers)
         self.counts.files += 1
@@ -427,7 +431,7 @@ class Repacker:
         if not self._options.bytes_per_s:
             return
         while self._should_yield():  # noqa: ASYNC110 - no event signals the end of heavy writes
-            await asyncio.sleep(limits.REPACK_GIVES_WAY_S)
+            await asyncio.sleep(REPACK_GIVES_WAY_S)
         now = self._clock.monotonic()
         wait = self._paced_from - now
         self._paced_from = max(self._paced_from, now) + size / self._options.bytes_per_s
@@ -441,10 +445,10 @@ class Repacker:
     def _writers_are_busy(self) -> bool:
         """Whether the log had heavy writes since the last check; it checks at most every `REPACK_GIVES_WAY_S`."""
         now, (looked_at, before) = self._clock.monotonic(), self._looked
-        if now - looked_at >= limits.REPACK_GIVES_WAY_S:
+        if now - looked_at >= REPACK_GIVES_WAY_S:
             written = self._host.written_bytes
             self._looked = now, written
-            self._busy = written - before > (now - looked_at) * limits.REPACK_GIVES_WAY_BYTES_PER_S
+            self._busy = written - before > (now - looked_at) * REPACK_GIVES_WAY_BYTES_PER_S
         return self._busy
 
     # Dead bytes
@@ -478,7 +482,7 @@ class Repacker:
     # Garbage
 
     def may_go(self, numbers: Sequence[int]) -> list[int]:
-        """Of the log's objects that were repacked: those that nobody reads any more."""
+        """The repacked objects of the log that have no readers."""
         return [number for number in numbers if self._replaced.over(number)]
 
     async def clean(self) -> int:

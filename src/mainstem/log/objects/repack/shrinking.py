@@ -2,7 +2,8 @@
 
 A topic with few keys and many writes hardly takes up space then. This goes from the newest slice to the oldest, so it
 reads each slice once. What is left of the slices stays in memory until it is copied: beyond a size, older slices are
-copied as they are.
+copied as they are. So are those of streams with many keys, of which little would go: it costs less to compact them
+later.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from mainstem.ports.commitlog.port import Buffer
 from mainstem.records.compacting import KeyIndex, StreamCompaction
 
 SHRUNK_BYTES_MAX = 64 * limits.MIB  # of what is left, in memory
+SHRUNK_RECORDS_MIN = 250_000  # of a stream, after which its share of superseded records is judged
+SHRUNK_SHARE_MIN = 0.5
 SHRUNK_OBJECT = -1  # number of the object in memory
 
 RemovedRange = tuple[int, int, int, int]
@@ -42,6 +45,7 @@ class ShrunkObjects(NamedTuple):
     removed: tuple[RemovedRange, ...]
     read_records: int
     removed_bytes: int
+    many_keys: tuple[int, ...] = ()  # streams with few superseded records
 
     def reading(self, read: Read) -> Read:
         """Also read the object in memory."""
@@ -61,19 +65,21 @@ async def shrink(
     left = [np.ones(len(one.rows), np.bool_) for one in indexes]
     pieces: list[SlicePiece] = []
     removed: list[RemovedRange] = []
+    many_keys: list[int] = []
     size = read_records = stored_bytes = 0
     for stream in streams:
-        bounds, count = [], 0
+        bounds, count, seen = [], 0, 0
         for index, others in reversed(list(zip(indexes, left, strict=True))):
             chosen = rows_to_compact(index, stream, others)
             for run in reversed(runs_of(index.rows[chosen])):
-                if size >= SHRUNK_BYTES_MAX:
+                few = seen >= SHRUNK_RECORDS_MIN and count < SHRUNK_SHARE_MIN * seen
+                if few or size >= SHRUNK_BYTES_MAX:
                     break
                 block = await read_block(read, index.number, index.rows[chosen], run)
                 found = await asyncio.to_thread(_shrink_block, stream, keys, block)
                 pieces += found.pieces
                 size += sum(len(piece.data) for piece in found.pieces)
-                read_records += found.read
+                seen += found.read
                 whole = ~found.raw
                 others[chosen[run.first : run.last][whole]] = False
                 stored_bytes += int(block.rows["length"][whole].sum())
@@ -83,12 +89,20 @@ async def shrink(
                         int(block.rows["base"][0]),
                         int(block.rows["base"][-1] + block.rows["count"][-1]),
                     ]
+        read_records += seen
         if count:
             removed.append((stream.stream, min(bounds), max(bounds), count))
+        if seen >= SHRUNK_RECORDS_MIN and count < SHRUNK_SHARE_MIN * seen:
+            many_keys.append(stream.stream)
     in_memory = await asyncio.to_thread(object_of, pieces)
     remaining = [without_rows(one, others) for one, others in zip(indexes, left, strict=True)]
     return ShrunkObjects(
-        [*remaining, in_memory[0]], in_memory[1], tuple(sorted(removed)), read_records, stored_bytes - size
+        [*remaining, in_memory[0]],
+        in_memory[1],
+        tuple(sorted(removed)),
+        read_records,
+        stored_bytes - size,
+        tuple(many_keys),
     )
 
 

@@ -65,7 +65,7 @@ class LocalCheckpoints:
         return max(self.positions(), default=0)
 
     def positions(self) -> list[int]:
-        """Of every checkpoint file, intact or not, rising."""
+        """The positions of all checkpoint files, intact or not, in rising order."""
         found = []
         try:
             names = self._files.listdir(self._directory)

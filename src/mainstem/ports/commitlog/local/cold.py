@@ -1,10 +1,11 @@
 """Cold objects: sealed WAL files that are in an object store, with a note on this disk. Version 1, little-endian.
 
 The store holds the bytes of a file in parts of `STORE_OBJECT_BYTES_MAX`, as
-`tiers/<log id>/<20 digits number>-<token>/<part>`. `tiers/<log id>/owner` exists as long as anything of the log does.
+`tiers/<log id>/<20 digits number>-<token>/<part>`. `tiers/<log id>/owner` exists as long as the store holds anything of
+the log.
 
-A note, `cold/<20 digits number>.cold`, keeps the file's index on this disk, so that neither a start nor a look-up asks
-the store. A damaged or missing note is made again from the file in the store.
+A note, `cold/<20 digits number>.cold`, keeps the file's index on this disk, so that starts and look-ups need
+no request to the store. A damaged or missing note is rebuilt from the file in the store.
 
 | field    | type | meaning                                                |
 |----------|------|--------------------------------------------------------|
@@ -95,7 +96,7 @@ class ColdObjects:
         return [self._path(number) for number in sorted(self._known)]
 
     def metrics(self) -> list[Metric]:
-        """Of the cache, if there is one."""
+        """The metrics of the cache, if there is one."""
         return self._store.metrics() if isinstance(self._store, CachedObjectStore) else []
 
     # Reading. All of this blocks: call it on a thread.
@@ -124,7 +125,7 @@ class ColdObjects:
         return self.fetch(number, cold.token, cold.size_bytes)
 
     def fetch(self, number: int, token: bytes, size_bytes: int) -> bytes:
-        """Make the note again from the store. Returns the index."""
+        """Rebuild the note from the store. Returns the index."""
         try:
             cold, index = self._blocking.call(self._from_store(number, token, size_bytes))
         except NotFound as error:
@@ -232,7 +233,7 @@ def owner_key(log: LogId) -> str:
 
 
 def note_numbers(files: Files, folder: Path) -> list[int]:
-    """Of every note in the folder, intact or not."""
+    """The numbers of all notes in the folder, intact or not."""
     names = files.listdir(folder) if files.exists(folder) else []
     stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())

@@ -133,11 +133,12 @@ def encode(
     log: int,
     synced: int,
     crc: int | None = None,
-) -> tuple[Frame, list[Buffer]]:
+) -> list[Buffer]:
     """A commit as buffers to write at `start`. `crc`: CRC32C of the joined slices, if known."""
-    payload_bytes = sum(map(len, slices))
-    if len(entry) > limits.ENTRY_BYTES_MAX or payload_bytes > _U4_MAX:
-        raise TooLarge(f"a commit of {len(entry)} + {payload_bytes} bytes exceeds the limit of the log")
+    entry_bytes = len(entry)
+    payload_bytes = len(slices[0]) if len(slices) == 1 else sum(map(len, slices))
+    if entry_bytes > limits.ENTRY_BYTES_MAX or payload_bytes > _U4_MAX:
+        raise TooLarge(f"a commit of {entry_bytes} + {payload_bytes} bytes exceeds the limit of the log")
     payload: Sequence[Buffer] = slices
     small = payload_bytes <= FRAME_JOINED_BYTES_MAX
     if len(slices) > 1 and (small or payload_bytes <= SLICE_JOINED_BYTES_MAX * len(slices)):
@@ -146,14 +147,14 @@ def encode(
         crc = 0
         for part in payload:
             crc = crc32c(part, crc)
-    frame = Frame(start, position, synced, len(entry), payload_bytes, crc)
     if not small:
-        return frame, [leading_copy(frame, entry, log), *payload, trailing_copy(frame, entry, log)]
+        frame = Frame(start, position, synced, entry_bytes, payload_bytes, crc)
+        return [leading_copy(frame, entry, log), *payload, trailing_copy(frame, entry, log)]
     # The same bytes as the two copies, in one buffer, with the facts packed once.
-    said = FACTS.pack(VERSION, 0, len(entry), payload_bytes, crc, position, log, synced)
-    body = b"".join((entry, _PADDING[-(payload_bytes + 2 * len(entry)) % ALIGN], said))
+    said = FACTS.pack(VERSION, 0, entry_bytes, payload_bytes, crc, position, log, synced)
+    body = b"".join((entry, _PADDING[-(payload_bytes + 2 * entry_bytes) % ALIGN], said))
     head = _TAIL_CRC.pack(HEAD_MAGIC, crc32c(entry, crc32c(said)))
-    return frame, [b"".join((head, said, entry, *payload, body, _TAIL_CRC.pack(crc32c(body), TAIL_MAGIC)))]
+    return [b"".join((head, said, entry, *payload, body, _TAIL_CRC.pack(crc32c(body), TAIL_MAGIC)))]
 
 
 def read_leading(file: File, at: int, size: int, log: int) -> tuple[Frame, bytearray] | None:

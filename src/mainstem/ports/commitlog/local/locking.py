@@ -22,7 +22,7 @@ def block_owner(directory: Path) -> Iterator[bool]:
         for path, flags in ((directory, os.O_DIRECTORY), (directory / LOCK, 0)):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-            except FileNotFoundError:  # never opened, a copy, or somebody deleted the file
+            except FileNotFoundError:  # never opened, a copy, or the file was deleted
                 continue
             except PermissionError as error:
                 raise DirectoryUnusable(

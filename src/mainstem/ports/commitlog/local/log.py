@@ -21,8 +21,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -39,7 +40,10 @@ from mainstem.ports.commitlog.local.segments import Segment, segment_path
 from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
 from mainstem.ports.commitlog.local.writer import SegmentWriter
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
-from mainstem.ports.files import Files, Lock, OsFiles, make_directories
+from mainstem.ports.files import File, Files, Lock, OsFiles, make_directories
+
+DESCRIPTOR_RETRY_S = 0.05  # a sync that gets no file descriptor is tried again after this long …
+DESCRIPTOR_RETRIES = 600  # … this many times
 
 SHORTCUT_BYTES_MAX = 32 * limits.KIB  # commits up to this size may be written on the event loop
 SHORTCUT_SLOW_S = 0.001  # writes and syncs may run there while they take less on average; after slower ones …
@@ -266,40 +270,54 @@ class LocalCommitLog:
 
     async def sync(self) -> int:
         """Make everything written so far durable. Raises ReadOnly, permanently."""
-        synced = self._start_sync()
-        return await (self._sync_lane.run(self._sync) if synced is None else synced)
+        synced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def _start_sync(self) -> asyncio.Future[int] | None:
-        """Have the kernel sync, without a thread. None where that is not possible."""
+        def ended(end: int, error: Exception | None) -> None:
+            if synced.done():
+                return  # the caller was cancelled
+            if error is None:
+                synced.set_result(end)
+            else:
+                synced.set_exception(error)
+
+        return await (synced if self.sync_soon(ended) else self._sync_lane.run(self._sync))
+
+    def sync_soon(self, ended: Callable[[int, Exception | None], None]) -> bool:
+        """The kernel syncs, without a thread. False where that is not possible."""
         if self._async_sync is None or not self._sync_lane.idle or not self._syncing.acquire(blocking=False):
-            return None
+            return False
+        started = False
         try:
             found = self._writer.begin_sync()
-            began = time.perf_counter()
-            synced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-            def ended(error: OSError | None) -> None:
-                self._shortcut.synced(time.perf_counter() - began)
-                try:
-                    self._writer.end_sync(file, error)
-                    self._synced = end
-                except ReadOnly as refusal:
-                    if not synced.done():
-                        synced.set_exception(refusal)
-                finally:
-                    self._syncing.release()
-                if not synced.done():  # the caller may have been cancelled
-                    synced.set_result(end)
-
             if found is not None:
                 end, file = found
-                if file.descriptor is not None and self._async_sync.start(file.descriptor, ended):
-                    return synced
-        except BaseException:
+                if file.descriptor is not None:
+                    began = time.perf_counter()
+                    receive = partial(self._synced_by_kernel, end, file, began, ended)
+                    started = self._async_sync.start(file.descriptor, receive)
+        finally:
+            if not started:
+                self._syncing.release()
+        return started
+
+    def _synced_by_kernel(
+        self,
+        end: int,
+        file: File,
+        began: float,
+        ended: Callable[[int, Exception | None], None],
+        error: OSError | None,
+    ) -> None:
+        self._shortcut.synced(time.perf_counter() - began)
+        refusal: ReadOnly | None = None
+        try:
+            self._writer.end_sync(file, error)
+            self._synced = end
+        except ReadOnly as failed:
+            refusal = failed
+        finally:
             self._syncing.release()
-            raise
-        self._syncing.release()
-        return None
+        ended(end, refusal)
 
     def _sync(self) -> int:
         with self._syncing:
@@ -310,12 +328,12 @@ class LocalCommitLog:
         """Returns the seconds it took. The caller holds `_syncing`."""
         began = time.perf_counter()
         # Without a descriptor for the directory nothing was synced yet, so nothing failed: try again.
-        for _ in range(limits.DESCRIPTOR_RETRIES):
+        for _ in range(DESCRIPTOR_RETRIES):
             try:
                 self._synced = self._writer.sync()
                 break
             except NoDescriptors:
-                time.sleep(limits.DESCRIPTOR_RETRY_S)
+                time.sleep(DESCRIPTOR_RETRY_S)
         else:
             self._synced = self._writer.sync(last=True)
         seconds = time.perf_counter() - began

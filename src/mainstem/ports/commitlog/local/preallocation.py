@@ -1,11 +1,11 @@
-"""Allocate the next segment on a thread while the current one fills."""
+"""Allocate the next segment on a thread while the current one fills, or the rest of one that was not allocated."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from mainstem import limits
 from mainstem.errors import MainstemError
@@ -16,6 +16,13 @@ from mainstem.ports.files import File, Files, write_all
 # The next WAL file is zeroed in steps that an append can wait for
 SEGMENT_ZEROING_STEP_BYTES = 1 * limits.MIB
 SEGMENT_ZEROING_PAUSE_S = 0.01  # between two steps
+ZEROED_AHEAD_BYTES = 2 * limits.MIB  # of a file that is in use; more when half of it is used up
+
+
+class SegmentOwner(Protocol):
+    def fail(self, error: Exception) -> object:
+        """Stop writing: a sync failed, and the pages that it lost may be those of an append."""
+        ...
 
 
 class Preallocation:
@@ -32,14 +39,14 @@ class Preallocation:
         log: LogId,
         number: int,
         segment_bytes: int,
-        on_sync_failure: Callable[[Exception], None],
+        owner: SegmentOwner,
     ) -> None:
         self.number = number
         self._files = files
         self._wal = wal
         self._log = log
         self._segment_bytes = segment_bytes
-        self._on_sync_failure = on_sync_failure
+        self._owner = owner
         self._step = threading.Lock()  # held while a step touches the file
         self._created = threading.Event()
         self._file: File | None = None
@@ -113,7 +120,7 @@ class Preallocation:
                 taken = self._taken.is_set()
             if taken:
                 # The kernel reports lost pages once. They may be the new owner's, whose own sync would then succeed.
-                self._on_sync_failure(error)
+                self._owner.fail(error)
             raise
         self._durable = True
 
@@ -123,3 +130,78 @@ class Preallocation:
             self._file = None
         with contextlib.suppress(FileNotFoundError, MainstemError):
             self._files.unlink(segments.segment_path(self._wal, self.number))
+
+
+class ZeroedAhead:
+    """Zeroes a file in use ahead of its end, on a thread, so that syncs have no metadata to write.
+
+    The writer calls `before` with the end of each append. An append within the zeroed part touches nothing that is
+    being zeroed; one that goes beyond it pauses the zeroing, and `resume` starts it again behind that."""
+
+    def __init__(self, file: File, start: int, end: int, owner: SegmentOwner) -> None:
+        self.active = True
+        self._reached = start  # zeroed up to here
+        self._file = file
+        self._end = end
+        self._owner = owner
+        self._step = threading.Lock()  # held while a step is written
+        self._wanted = threading.Event()
+        self._wanted.set()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._work, name="zero-ahead", daemon=True)
+        self._thread.start()
+
+    def before(self, end: int) -> None:
+        """An append is about to write up to `end`."""
+        left = self._reached - end
+        if left < 0:
+            self.pause()
+        elif left < ZEROED_AHEAD_BYTES // 2:
+            self._wanted.set()
+
+    def pause(self) -> None:
+        """Zero nothing until `resume`."""
+        with self._step:
+            self.active = False
+
+    def resume(self, start: int) -> None:
+        with self._step:
+            self.active = True
+            self._reached = start
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Zero nothing from now on."""
+        with self._step:
+            self._stopped = True
+        self._wanted.set()
+
+    def finish(self) -> None:
+        """Stop, and wait until the thread is done with the file; only then may it be closed."""
+        self.stop()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while self._write_step():
+                self._file.fdatasync()
+        except Exception as error:  # noqa: BLE001 - the kernel reports lost pages once, and they may be an append's
+            self._owner.fail(error)
+
+    def _write_step(self) -> bool:
+        """Wait until zeros are wanted, and write them. False: stopped."""
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            with self._step:
+                if self._stopped:
+                    return False
+                size = min(ZEROED_AHEAD_BYTES, self._end - self._reached)
+                if not self.active or size <= 0:
+                    continue
+                try:
+                    self._reached = write_all(self._file, [bytes(size)], self._reached)
+                except (MainstemError, OSError):  # a full disk: appends extend the file themselves
+                    self.active = False
+                else:
+                    return True

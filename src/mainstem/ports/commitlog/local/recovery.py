@@ -82,7 +82,8 @@ class Recovery:
 
     def _link(self, found: list[SegmentScan]) -> _Break | None:
         """Check that positions continue from file to file; decide frames that need to know what follows them."""
-        present = {one.number for one in found}
+        present = {one.number for one in found if not one.empty}
+        emptied = {one.number for one in found if one.empty}
         previous: SegmentScan | None = None
         previous_index = 0
         for index, one in enumerate(found):
@@ -91,7 +92,11 @@ class Recovery:
             if one.first is None:
                 return _Break(index, HEADER_BYTES, self._start_of(one, previous))
             if previous is not None:
-                dropped = any(n not in present for n in range(previous.number + 1, one.number))
+                between = range(previous.number + 1, one.number)
+                dropped = any(n not in present for n in between)
+                if self._checkpoint_position < one.first:
+                    # What an unreadable file held may never have been durable.
+                    dropped = any(n not in present and n not in emptied for n in between)
                 if one.first < previous.end:
                     raise LogDamaged(
                         f"{self._path(one)} starts at position {one.first}, but the file before it ends at "
@@ -137,10 +142,30 @@ class Recovery:
             next_frame = min(broken.beyond, default=None)
             byte_end = next_frame.start if next_frame else broken.size
             lost_end = next_frame.position if next_frame else durable
+            unreadable = self._unreadable_after(found, gap.index)
+            if unreadable is not None and not broken.beyond:
+                raise LogDamaged(
+                    f"{self._path(unreadable)} holds no commit that can be read: positions {gap.position} to "
+                    f"{lost_end - 1} were durable: {self._advice()}"
+                )
             raise LogDamaged(
                 f"{self._path(broken)} is damaged from byte {gap.at} to {byte_end} in both copies: positions "
                 f"{gap.position} to {lost_end - 1} were durable and cannot be read: {self._advice()}"
+                f"{self._way_out(found, gap.index)}"
             )
+
+    @staticmethod
+    def _unreadable_after(found: list[SegmentScan], index: int) -> SegmentScan | None:
+        """The next file, if it holds nothing and others follow that do."""
+        later = found[index + 1 :]
+        return later[0] if len(later) > 1 and later[0].empty else None
+
+    def _way_out(self, found: list[SegmentScan], index: int) -> str:
+        """What else can be done, if a checkpoint covers the whole damaged file."""
+        following = next((one for one in found[index + 1 :] if not one.empty), None)
+        if following is None or following.first is None or following.first > self._checkpoint_position:
+            return ""
+        return "; to start without it, move this file elsewhere: its records are lost until it is back"
 
     def _highest_synced(self, one: SegmentScan) -> int:
         file = self._files.open(self._path(one))
@@ -244,7 +269,10 @@ class Recovery:
         """The segment that takes the next commit. Files without commits are removed, or become it."""
         empty = [one for one in found if one.empty]
         spare = empty.pop() if empty and not kept and end > 0 else None
+        last = kept[-1].number if kept else 0
         for one in empty:
+            if one.number < last and one.litter_bytes:  # damaged: what it holds may still be of use
+                self._set_aside(one, 0, one.size)
             self._files.unlink(self._path(one))
         if spare is not None:
             return self._restart(spare, end)

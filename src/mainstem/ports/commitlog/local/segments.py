@@ -9,7 +9,7 @@
 | index B |       | only when sealed: the same again                                           |
 | footer  | 64    | only when sealed: `FOOTER`, at the very end of the file                    |
 
-Header (`HEADER`): what the file is. The file's name and frames also tell each fact.
+Header (`HEADER`): what the file is. Each fact is also in the file's name or in its frames.
 
 | field    | type | meaning                                                   |
 |----------|------|-----------------------------------------------------------|
@@ -86,7 +86,7 @@ _U4 = (1 << 32) - 1
 
 @dataclass(slots=True)
 class Segment:
-    """What is known of one WAL file."""
+    """What the log knows about one WAL file."""
 
     number: int
     first: int  # position of its first commit

@@ -15,10 +15,12 @@ from mainstem.errors import MainstemError, NoDescriptors, NoSpace, ReadOnly
 from mainstem.ports.commitlog.local import frames, segments
 from mainstem.ports.commitlog.local.identity import LogId
 from mainstem.ports.commitlog.local.layout import SUSPECT
-from mainstem.ports.commitlog.local.preallocation import Preallocation
+from mainstem.ports.commitlog.local.preallocation import ZEROED_AHEAD_BYTES, Preallocation, ZeroedAhead
 from mainstem.ports.commitlog.local.segments import FIRST_NUMBER, HEADER_BYTES, Segment
 from mainstem.ports.commitlog.port import Buffer, Placement
 from mainstem.ports.files import File, Files, write_all, write_whole
+
+SYNCS_BEFORE_ZEROING = 64  # of little data
 
 
 @dataclass(slots=True)
@@ -29,8 +31,28 @@ class WritableSegment:
     file: File
     named: bool  # its directory entry is durable
     preparation: Preallocation | None = None  # which made the file and may still be syncing it
+    zeroed: ZeroedAhead | None = None
+    zeroes: bool = False  # ahead of its end, from the next append on
+    _syncs: int = 0  # since the data ended at `_syncs_from`
+    _syncs_from: int = 0
+
+    def synced(self) -> None:
+        """A sync ended. Where each brings little data, clients wait for the syncs themselves: zero the file ahead."""
+        self._syncs += 1
+        if self._syncs == SYNCS_BEFORE_ZEROING and self.preparation is None:
+            end = self.segment.data_end
+            self.zeroes = self.zeroes or end - self._syncs_from < ZEROED_AHEAD_BYTES // 2
+            self._syncs, self._syncs_from = 0, end
+
+    def stop_zeroing(self) -> None:
+        """Appends no longer change the file, or something else does."""
+        self.zeroes = False
+        if self.zeroed is not None:
+            self.zeroed.pause()
 
     def close(self) -> None:
+        if self.zeroed is not None:
+            self.zeroed.finish()
         if self.preparation is not None:
             self.preparation.finish()
         self.file.close()
@@ -89,26 +111,38 @@ class SegmentWriter:
         if current is None or current.segment.data_end >= self._segment_bytes:
             current = self.start_segment()
         segment = current.segment
-        frame, buffers = frames.encode(
+        start, position = segment.data_end, self.end
+        buffers = frames.encode(
             entry,
             slices,
-            start=segment.data_end,
-            position=self.end,
+            start=start,
+            position=position,
             log=self._log_low,
             synced=synced,
             crc=crc,
         )
+        if current.zeroes and self._prepare_ahead:
+            self._zero_ahead(current, start + sum(map(len, buffers)))
         try:
-            end = write_all(current.file, buffers, frame.start)
+            end = write_all(current.file, buffers, start)
         except (MainstemError, OSError) as error:
             self._take_back(current, error)
-        payload_start = frame.start + frames.HEAD_BYTES + len(entry)
         segment.data_end = end
-        segment.end += 1
-        self.end = segment.end
-        if segment.data_end * 2 >= self._segment_bytes and self._next is None and self._prepare_ahead:
+        segment.end = self.end = position + 1
+        if end * 2 >= self._segment_bytes and self._next is None and self._prepare_ahead:
             self._next = self._prepare()
-        return Placement(frame.position, segment.number, payload_start)
+        return Placement(position, segment.number, start + frames.HEAD_BYTES + len(entry))
+
+    def _zero_ahead(self, current: WritableSegment, end: int) -> None:
+        """Before an append that ends there."""
+        zeroed = current.zeroed
+        if zeroed is None:
+            current.zeroed = ZeroedAhead(current.file, end, self._segment_bytes, self)
+        elif zeroed.active:
+            zeroed.before(end)
+            current.zeroes = zeroed.active
+        else:
+            zeroed.resume(end)
 
     def leave(self, number: int) -> None:
         """Before a segment is dropped: the newest one records the log's end, so make one after it."""
@@ -119,12 +153,15 @@ class SegmentWriter:
     def roll(self) -> None:
         """The next append starts a new segment. No-op if the current one is empty."""
         if self._current is not None and self._current.segment.end > self._current.segment.first:
+            self._current.stop_zeroing()
             self._current = None
 
     def start_segment(self) -> WritableSegment:
         """Make the next segment the current one, with the position it starts at."""
         if self._current is not None and not self._current.file.in_place():
             raise self._replaced(self._current.file)
+        if self._current is not None:
+            self._current.stop_zeroing()
         number = self._last_number + 1
         path = segments.segment_path(self._wal, number)
         preparation, self._next = self._next, None
@@ -151,7 +188,20 @@ class SegmentWriter:
         for NoDescriptors, unless this is the `last` try.
 
         Returns the position below which all is durable."""
-        self.check()
+        found = self.begin_sync()
+        if found is None:
+            return self._sync_several(last=last)
+        end, file = found
+        try:
+            file.fdatasync()
+            self.end_sync(file, None)
+        except ReadOnly:
+            raise
+        except (MainstemError, OSError) as error:
+            raise self.fail(error) from error
+        return end
+
+    def _sync_several(self, *, last: bool) -> int:
         end = self.end  # read before the segments, which then hold at least this much
         with self._lock:
             dirty = list(self._unsynced)
@@ -175,16 +225,18 @@ class SegmentWriter:
             del self._unsynced[: len(dirty) - 1]
         for finished in dirty[:-1]:
             finished.close()
+        if dirty:
+            dirty[-1].synced()
         return end
 
     def begin_sync(self) -> tuple[int, File] | None:
         """The file whose fdatasync makes everything written so far durable, and the position below which that is.
         None: it takes more than that, use `sync`. Then call `end_sync`."""
-        self.check()
-        end = self.end  # read before the segments, as in `sync`
-        with self._lock:
-            dirty = list(self._unsynced)
-        return (end, dirty[0].file) if len(dirty) == 1 and dirty[0].named else None
+        if self.failure is not None:
+            self.check()
+        end = self.end  # read before the segments, as in `_sync_several`
+        unsynced = self._unsynced  # only syncs remove any
+        return (end, unsynced[0].file) if len(unsynced) == 1 and unsynced[0].named else None
 
     def end_sync(self, file: File, error: OSError | None) -> None:
         """The fdatasync of `begin_sync` ended. Raises ReadOnly if it failed, which is final."""
@@ -192,6 +244,9 @@ class SegmentWriter:
             raise self.fail(error) from error
         if not file.in_place():
             raise self._replaced(file)
+        current = self._current
+        if current is not None and current.file is file:
+            current.synced()
 
     def fail(self, error: Exception) -> ReadOnly:
         """Stop writing: which of our pages the kernel still has is unknown."""
@@ -221,6 +276,7 @@ class SegmentWriter:
             if self._next is not None:
                 self._next.discard()
             if self._current is not None and self.failure is None:
+                self._current.stop_zeroing()
                 self._current.file.ftruncate(self._current.segment.data_end)
         finally:
             for one in self._unsynced:
@@ -228,6 +284,7 @@ class SegmentWriter:
 
     def _take_back(self, current: WritableSegment, error: Exception) -> None:
         """After a failed write: remove what was written of it, or a restart could take it for a commit."""
+        current.stop_zeroing()
         if not isinstance(error, NoSpace):
             with contextlib.suppress(MainstemError, OSError):  # the disk is failing; this may work
                 current.file.ftruncate(current.segment.data_end)
@@ -241,8 +298,5 @@ class SegmentWriter:
 
     def _prepare(self) -> Preallocation:
         return Preallocation(
-            self._files, self._wal, self._log, self._last_number + 1, self._segment_bytes, self._sync_failed
+            self._files, self._wal, self._log, self._last_number + 1, self._segment_bytes, self
         )
-
-    def _sync_failed(self, error: Exception) -> None:
-        self.fail(error)

@@ -101,11 +101,6 @@ class References:
         """How many bytes are in WAL objects."""
         return self._before[-1]
 
-    @property
-    def packed_bytes(self) -> int:
-        """How many bytes are packed."""
-        return self._size - self.bytes
-
     def stretches(self, start: int, length: int) -> Iterator[Stretch]:
         """The stretches that a range of the object touches, each complete."""
         end = min(start + length, self._size)

@@ -271,7 +271,7 @@ class BucketObjects:
             await self._store.delete(self._keys.dropped(one))
 
     async def _delete(self, name: SealName, needed: Container[bytes]) -> None:
-        """Delete the payload, then the seal, which alone tells which WAL objects there are. Idempotent."""
+        """Delete the payload, then the seal: only seals list the WAL objects. Idempotent."""
         try:
             references = await self.references(name)
         except (NotFound, LogDamaged):  # already deleted; or damaged, then the WAL objects become orphans
@@ -293,7 +293,7 @@ def packed_seal(index: bytes, references: References | None = None) -> list[byte
 
 
 def _coverage(name: SealName) -> tuple[int, int]:
-    """Of two seals of one object, the one that covers more commits counts."""
+    """How much a seal covers: of two seals of one object, the one that covers more commits counts."""
     return name.end, name.referenced
 
 

@@ -1,7 +1,7 @@
-"""Truncation: entries that sealed objects and every kept checkpoint replace leave the bucket, once they are old.
+"""Truncation: delete old entries that sealed objects and every kept checkpoint replace.
 
-The store's clock alone tells ages: when it wrote the entry, and what it says now. WAL objects go with their entries,
-unless a sealed object refers to them: then they go with that.
+Ages are measured by the store's clock alone. A WAL object is deleted with its entry, or, if a sealed object refers to
+it, with that object.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BucketTruncation:
         return sum(one.end <= end for one in settled)
 
     async def truncate(self, old: Floor, new: Floor) -> Floor:
-        """The floor first, so that a reader that misses an entry learns why."""
+        """Raise the floor first, so that a reader that misses an entry learns why."""
         if new.position:
             await self._store.put(self._keys.floor(new), b"")
             for key in [found.key async for found in self._store.list(self._keys.floors)]:
@@ -60,7 +60,7 @@ class BucketTruncation:
         return new
 
     async def collect_orphans(self) -> int:
-        """Each upload is judged once: one that is kept then belongs to its object."""
+        """Check each upload once: one that is kept belongs to its object from then on."""
         floor = await self._reader.floor()
         tail = await self._commits.tail()
         until_ms = await self._now_ms() - self._kept_ms + 1
@@ -83,7 +83,7 @@ class BucketTruncation:
         return await store_now_ms(self._store, self._keys.clock(self._commits.new_token()))
 
     async def _delete_below(self, position: int) -> None:
-        """From the oldest on, so that a crash leaves no gap. WAL objects go before the entries that name them."""
+        """Delete the oldest first, so that a crash leaves no gap, and WAL objects before the entries that name them."""
         entries = [position_in(one.key) async for one in self._store.list(self._keys.entries)]
         below = [one for one in entries if one < position]
         if not below:

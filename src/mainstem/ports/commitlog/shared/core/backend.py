@@ -267,7 +267,7 @@ class CheckpointBackend(Protocol):
 
     @property
     def newest_position(self) -> int:
-        """Of the checkpoints listed last; 0 if the backend does not track it."""
+        """The newest position among the checkpoints listed last; 0 if the backend does not track it."""
         ...
 
     async def names(self) -> list[CheckpointName]:
@@ -275,7 +275,7 @@ class CheckpointBackend(Protocol):
         ...
 
     async def known_names(self) -> list[CheckpointName]:
-        """The same, as far as it can be told with the object store alone."""
+        """The same, as far as the object store alone can tell."""
         ...
 
     async def put(self, name: CheckpointName, state: StoredState) -> None:

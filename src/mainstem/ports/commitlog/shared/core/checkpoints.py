@@ -62,7 +62,7 @@ class SharedCheckpoints:
         return None
 
     async def positions(self) -> list[int]:
-        """Of the valid checkpoints that are kept, rising."""
+        """The positions of the valid checkpoints, in rising order."""
         return [name.position for name in reversed(await self._valid(await self._store.names()))]
 
     async def covered(self) -> int:

@@ -43,7 +43,7 @@ class Freshness:
         """Raises Stale."""
         if self.is_stale():
             raise Stale(
-                f"this writer had no news of the log's tail for over {self._stale_s:g} s: "
+                f"this writer has not seen the log's tail for over {self._stale_s:g} s: "
                 "rejoin with a new epoch, then append again"
             )
 

@@ -7,7 +7,7 @@ others read what it wrote and claim N + 1. What is written is durable, so `sync`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic
 
@@ -143,6 +143,9 @@ class SharedLog(Generic[H, S]):
 
     def sync_now(self, position: int) -> float | None:
         return None  # what is written is durable
+
+    def sync_soon(self, ended: Callable[[int, Exception | None], None]) -> bool:
+        return False
 
     async def sync(self) -> int:
         """What is written is durable already, and so is what another broker's checkpoint holds."""

@@ -34,7 +34,7 @@ _PASSING = frozenset(
     }
 )
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),  # etcd refuses clients that ask more often than every 5 s
+    ("grpc.keepalive_time_ms", 10_000),  # etcd rejects pings that come more often than every 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
     (
         "grpc.http2.max_pings_without_data",
@@ -86,7 +86,7 @@ class TxnResult(NamedTuple):
 
 
 class Compacted(Exception):
-    """The requested history is gone; the current values are not."""
+    """The requested history was compacted; the current values still exist."""
 
 
 class EtcdClient:
@@ -106,7 +106,7 @@ class EtcdClient:
         success: Sequence[Operation],
         failure: Sequence[Operation] = (),
     ) -> TxnResult:
-        """One atomic step. May be sent more than once, so applying it again must have the same result.
+        """One atomic step. It can be sent more than once, so applying it again must have the same result.
 
         It must write something: etcd before 3.5.5 crashes on a read-only transaction whose caller goes away.
         Raises NoSpace or Unavailable; after Unavailable it may have been applied, or may still be."""
@@ -149,7 +149,7 @@ class EtcdClient:
         await self._call(lambda: self._kv.Compact(request, timeout=self._options.call_s))
 
     async def bytes_in_use(self) -> int:
-        """Of the database of the member that answers, with the history that is not compacted yet."""
+        """The size of the member's database, with the history that is not compacted yet."""
         request = rpc.StatusRequest()
         timeout = self._options.call_s
         found = await self._call(

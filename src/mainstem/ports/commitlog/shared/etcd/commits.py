@@ -67,6 +67,8 @@ from mainstem.ports.commitlog.shared.etcd.records import (
     unpack_floor,
 )
 
+ETCD_UPLOAD_MS_MAX = 60_000  # an upload that is older at its commit is repeated: far less than the above
+
 ETCD_ENTRY_BYTES_MAX = 64 * limits.KIB  # a larger entry is stored in the object store, after its payload
 ETCD_WATCH_PAUSE_S = 0.1  # before a lost watch is restarted
 ETCD_POSITIONS_TRIED = 4  # by one transaction: this many brokers can commit at once without losing a race
@@ -78,7 +80,7 @@ _RECENT = 256  # commits of others that a claim has read, for `follow`
 
 
 class TokenSource:
-    """Unique ids that tell when they were made."""
+    """Unique ids that contain the time of their creation."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
@@ -153,7 +155,7 @@ class EtcdCommits:
 
     @property
     def upload_s_max(self) -> float:
-        return limits.ETCD_UPLOAD_MS_MAX / 1000
+        return ETCD_UPLOAD_MS_MAX / 1000
 
     def check_writable(self) -> None:
         if self._broker is None:
@@ -226,7 +228,7 @@ class EtcdCommits:
         )
 
     def _otherwise(self, place: NextPlace, request: bytes | None) -> list[Operation]:
-        """What tells why a claim was refused."""
+        """The reads that explain why a claim was refused."""
         found = [
             get(self._keys.commit(place.position), self._keys.commits_end, limit=limits.ETCD_RANGE_COMMITS),
             get(self._keys.broker(self._broker or "")),
@@ -257,7 +259,7 @@ class EtcdCommits:
             ]
             conditions = [absent(key)]
             if step:
-                # The commits between must be of the same object, which then tells where the payload starts.
+                # The commits between must be of the same object: its length then gives the start of the payload.
                 conditions.append(holds(current, object))
                 success.append(get(self._keys.commit(place.position), key))
             elif place.first == place.position:
@@ -302,7 +304,7 @@ class EtcdCommits:
         if (truncated and repeated) or (written is not None and written.id == record.id):
             # An attempt whose answer was lost may have been written and truncated since.
             raise Unavailable(
-                f"cannot tell any more whether the commit at position {record.position} was written"
+                f"cannot determine any longer whether the commit at position {record.position} was written"
             )
         if not guard or EpochGuard.unpack(guard[0].value) != self._guard:
             raise BrokerFenced(

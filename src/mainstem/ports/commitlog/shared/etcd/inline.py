@@ -54,7 +54,7 @@ class InlinePayloads:
         return self._keys.payload(record.object, record.tried, record.id)
 
     async def read(self, client: EtcdClient, records: Sequence[CommitRecord]) -> list[bytes]:
-        """Of commits of one object, by rising position. Raises NotFound: the object was sealed since."""
+        """The payloads of commits of one object, by rising position. Raises NotFound: the object was sealed since."""
         found: list[bytes] = []
         for at in range(0, len(records), _RANGE_PAYLOADS):
             found += await self._some(client, records[at : at + _RANGE_PAYLOADS])

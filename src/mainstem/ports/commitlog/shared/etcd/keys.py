@@ -136,10 +136,6 @@ class StoreKeys:
 
 
 def new_token(now_ms: int, randomness: bytes) -> bytes:
-    """A unique id that tells when it was made: 6 bytes of milliseconds, then 10 random bytes."""
+    """A unique id with its creation time: 6 bytes of milliseconds, then 10 random bytes."""
     invariant(len(randomness) == TOKEN_BYTES - 6, "ten random bytes")
     return now_ms.to_bytes(6, "big") + randomness
-
-
-def token_ms(token: bytes) -> int:
-    return int.from_bytes(token[:6], "big")

@@ -70,7 +70,7 @@ class EtcdCommitLog(SharedLog[CommitRecord, Seal]):
         """Join the log as `broker`, and fence earlier processes of that name; None: for reading. Creates the log.
 
         `inline_bytes`: a larger payload is uploaded to the store before its commit; a smaller one is in etcd first.
-        `positions_tried`: by one transaction, before the caller hears of the others' commits.
+        `positions_tried`: by one transaction, before the caller learns of the others' commits.
         `connect` and `blocking` are for tests that replace the network and threads.
         Raises Unavailable, LogDamaged or NewerVersion."""
         clock = clock or SystemClock()

@@ -322,7 +322,7 @@ class EtcdObjects:
             at = step
 
     async def collect_orphans(self, older_than_ms: int = limits.PAYLOAD_ORPHAN_MS) -> int:
-        """The store's clock tells the age of an upload; its id tells only what its writer's clock said."""
+        """The age of an upload is by the store's clock; its id contains only the time of its writer's clock."""
         await self._delete_sealed_payloads()
         before_ms = await self._payloads.now_ms(self._tokens.new()) - older_than_ms
         old = await self._payloads.uploads_before(before_ms)

@@ -105,7 +105,7 @@ class Payloads:
         await self._store.delete(self._keys.seal(seal.number, seal.token))
 
     async def now_ms(self, token: bytes) -> int:
-        """The store's time. An id only tells what its writer's clock said."""
+        """The store's time. An id contains only the time of its writer's clock."""
         return await store_now_ms(self._store, self._keys.clock(token))
 
     async def uploads_before(self, before_ms: int) -> set[bytes]:

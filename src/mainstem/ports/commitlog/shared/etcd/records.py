@@ -235,7 +235,7 @@ class EpochGuard(NamedTuple):
 
 
 class LastCommit(NamedTuple):
-    """The last commit of a broker: tells whether an attempt whose answer was lost went through, and where."""
+    """The last commit of a broker: shows whether an attempt whose answer was lost went through, and where."""
 
     position: int
     id: bytes

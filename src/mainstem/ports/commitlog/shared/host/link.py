@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from crc32c import crc32c
 
@@ -16,13 +16,13 @@ from mainstem.ports.commitlog.local.segments import Segment
 from mainstem.ports.commitlog.port import Buffer, Committed, Placement
 from mainstem.ports.commitlog.shared.host import messages
 from mainstem.ports.commitlog.shared.host.messages import Frames, Kind, WriterMessage
-from mainstem.ports.commitlog.shared.host.payload_memory import (
+from mainstem.ports.commitlog.shared.host.server import short_path
+from mainstem.ports.commitlog.shared.host.shared_memory import (
     PAYLOAD_INLINE_BYTES_MAX,
     PAYLOAD_MEMORY_BYTES,
     PayloadMemory,
     new_payload_memory,
 )
-from mainstem.ports.commitlog.shared.host.server import short_path
 
 CONNECT_S = 5.0
 
@@ -31,18 +31,23 @@ class WriterGone(Exception):
     """The connection to the writer ended before it answered."""
 
 
-class Link(asyncio.Protocol):
-    """One connection to the writer. `on_commits` gets durable commits in order, `on_lost` the end of the connection."""
+class LinkOwner(Protocol):
+    def on_commits(self, commits: list[Committed]) -> None:
+        """The next durable commits, in order."""
+        ...
 
-    def __init__(
-        self,
-        memory: PayloadMemory,
-        on_commits: Callable[[list[Committed]], None],
-        on_lost: Callable[[], None],
-    ) -> None:
+    def on_lost(self, link: Link) -> None:
+        """The connection ended."""
+        ...
+
+
+class Link(asyncio.Protocol):
+    """One connection to the writer."""
+
+    def __init__(self, memory: PayloadMemory) -> None:
         self._memory = memory
-        self._on_commits = on_commits
-        self._on_lost = on_lost
+        self._owner: LinkOwner | None = None
+        self._early: list[Committed] = []  # commits that came before there was an owner
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._answers: dict[int, asyncio.Future[WriterMessage]] = {}
@@ -53,17 +58,11 @@ class Link(asyncio.Protocol):
         self.segments: list[Segment] = []
 
     @classmethod
-    async def connect(
-        cls,
-        path: Path,
-        follower: bytes,
-        on_commits: Callable[[list[Committed]], None],
-        on_lost: Callable[[], None],
-    ) -> Link:
+    async def connect(cls, path: Path, follower: bytes) -> Link:
         """Connect to the writer, and wait for its welcome. Raises OSError, WriterGone."""
         connected, memory = await asyncio.to_thread(_connected, path, follower)
         loop = asyncio.get_running_loop()
-        link = cls(memory, on_commits, on_lost)
+        link = cls(memory)
         try:
             await loop.create_connection(lambda: link, sock=connected)
         except BaseException:
@@ -73,6 +72,16 @@ class Link(asyncio.Protocol):
         link.identity, link.end = messages.WELCOME.unpack_from(welcome)
         link.segments = messages.read_segments(welcome[messages.WELCOME.size :])
         return link
+
+    @property
+    def lost(self) -> bool:
+        return self._transport is None
+
+    def deliver_to(self, owner: LinkOwner) -> None:
+        """The owner gets every commit from `end` on, and learns when the connection ends."""
+        self._owner = owner
+        early, self._early = self._early, []
+        owner.on_commits(early)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -84,12 +93,17 @@ class Link(asyncio.Protocol):
                 waiting.set_exception(WriterGone("the writer closed the connection"))
                 waiting.exception()
         self._answers.clear()
-        self._on_lost()
+        if self._owner is not None:
+            self._owner.on_lost(self)
 
     def data_received(self, data: bytes) -> None:
         for message in self._frames.feed(data):
             if message.kind == Kind.COMMITS:
-                self._on_commits(messages.read_commits(message.body))
+                commits = messages.read_commits(message.body)
+                if self._owner is None:
+                    self._early += commits
+                else:
+                    self._owner.on_commits(commits)
             elif message.kind == Kind.WELCOME:
                 self._welcome.set_result(message)
             else:

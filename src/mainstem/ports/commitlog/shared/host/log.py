@@ -1,7 +1,7 @@
 """A log in local files that several processes of one machine write to: `mainstem serve --workers N`.
 
 One worker is the *writer*: it holds the lock of the directory and has the files open (`LocalCommitLog`). The others
-are followers: they send it their commits over a Unix socket, hear of every durable commit, and read the same files.
+are followers: they send it their commits over a Unix socket, receive every durable commit, and read the same files.
 When the writer ends, the kernel releases the lock, and the first worker that gets it recovers the files and is the
 writer. No two processes can be writers at once, and what the old one left unfinished is settled before anyone is
 answered: a commit is in the files now, or it never will be.
@@ -9,7 +9,7 @@ answered: a commit is in the files now, or it never will be.
 | path of the directory   | what it is                                       |
 |-------------------------|--------------------------------------------------|
 | workers/writer.sock     | the writer's Unix socket, see messages.py        |
-| workers/end             | the end of the log, see published_end.py         |
+| workers/end             | the end of the log, see shared_memory.py         |
 
 The rest is a local log, and opens as one. Everything that `follow` shows is durable.
 """
@@ -44,8 +44,8 @@ from mainstem.ports.commitlog.local.reader import LogReader
 from mainstem.ports.commitlog.local.segments import HEADER_BYTES, Segment, segment_path
 from mainstem.ports.commitlog.port import Buffer, Checkpoint, Committed, LogObject, Piece, Placement
 from mainstem.ports.commitlog.shared.host.link import Link, WriterGone, checksum
-from mainstem.ports.commitlog.shared.host.published_end import PublishedEnd
 from mainstem.ports.commitlog.shared.host.server import WriterServer, listen
+from mainstem.ports.commitlog.shared.host.shared_memory import PublishedEnd
 from mainstem.ports.commitlog.shared.host.tail import Tail
 from mainstem.ports.commitlog.shared.host.writer import HostWriter
 from mainstem.ports.files import OsFiles, make_directories
@@ -123,24 +123,11 @@ class HostCommitLog:
 
     async def _follow_writer(self) -> bool:
         path = self._directory / FOLDER / SOCKET
-        early: list[Committed] = []  # commits that come right after the welcome
-        take: Callable[[list[Committed]], None] = early.extend
-        lost = asyncio.Event()
-        link: Link | None = None
-
-        def on_commits(commits: list[Committed]) -> None:
-            take(commits)
-
-        def on_lost() -> None:
-            lost.set()
-            if link is not None and self._link is link:
-                self._writer_lost()
-
         try:
-            link = await Link.connect(path, self._follower_id, on_commits, on_lost)
+            link = await Link.connect(path, self._follower_id)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
-        if lost.is_set():
+        if link.lost:
             return False
         try:
             self._check_identity(link.identity)
@@ -148,7 +135,6 @@ class HostCommitLog:
         except BaseException:
             link.close()
             raise
-        # No pause from here on: every commit goes to `early` or to the tail.
         self._link, self._published = link, published
         known = {one.number: one for one in link.segments}
         for gone in self._segments.keys() - known.keys():
@@ -158,8 +144,7 @@ class HostCommitLog:
             log = identity.LogId(self._identity)
             self._reader = LogReader(self._files, self._directory, log, self._segments, self._checkpoints)
         self._tail.restart(link.end)
-        take = self._learn
-        self._learn(early)
+        link.deliver_to(self)
         return True
 
     async def _become_writer(self) -> bool:
@@ -189,9 +174,9 @@ class HostCommitLog:
             raise
         self._tail.restart(local.end)
         self._published = published
-        self._writer = HostWriter(local, self._publish)
-        self._server = WriterServer(self._writer, listening, lambda: self._tail.end)
-        _log.info("writer", end=local.end)
+        self._writer = HostWriter(local, self)
+        self._server = WriterServer(self._writer, listening, self._tail)
+        _log.info("writer started", end=local.end)
         return True
 
     def _check_identity(self, found: bytes) -> None:
@@ -199,8 +184,10 @@ class HostCommitLog:
             raise StorageError(f"{self._directory} holds another log than before: restart the server")
         self._identity = found
 
-    def _writer_lost(self) -> None:
+    def on_lost(self, link: Link) -> None:
         """The writer's process ended, or it closed the log."""
+        if self._link is not link:
+            return
         self._link = None
         self._attached.clear()
         if not self._closed:
@@ -236,7 +223,7 @@ class HostCommitLog:
 
     # Commits of all workers
 
-    def _publish(self, commits: list[Committed]) -> None:
+    def publish(self, commits: list[Committed]) -> None:
         """As the writer: these are durable."""
         self._tail.add(commits)
         if self._published is not None:
@@ -244,7 +231,7 @@ class HostCommitLog:
         if self._server is not None:
             self._server.publish(commits)
 
-    def _learn(self, commits: list[Committed]) -> None:
+    def on_commits(self, commits: list[Committed]) -> None:
         """As a follower: these are durable."""
         for (position, number, start), entry, payload_bytes, _ in commits:
             segment = self._segments.get(number)
@@ -287,7 +274,7 @@ class HostCommitLog:
         return self._files.exists(self._directory / SUSPECT)
 
     async def clear_suspicion(self) -> None:
-        """Whichever worker starts first records it; the others may try to."""
+        """The first worker to start records it; the others may try to."""
         await asyncio.to_thread(self._clear_suspicion)
 
     def _clear_suspicion(self) -> None:
@@ -365,6 +352,9 @@ class HostCommitLog:
     def sync_now(self, position: int) -> float | None:
         return None  # what is written is durable
 
+    def sync_soon(self, ended: Callable[[int, Exception | None], None]) -> bool:
+        return False
+
     async def sync(self) -> int:
         """What is written is durable already."""
         self._check_open()
@@ -432,7 +422,7 @@ class HostCommitLog:
         try:
             listed = {one.number: one for one in await link.objects()}
         except WriterGone:
-            return  # the next writer tells
+            return  # the next writer lists them
         if self._link is not link:
             return
         for gone in self._segments.keys() - listed.keys():

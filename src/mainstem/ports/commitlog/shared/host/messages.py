@@ -50,6 +50,7 @@ HELLO = struct.Struct("<8sI16s")  # magic, version, id of the follower
 HELLO_MAGIC = b"MNSTMHST"
 VERSION = 1
 IN_MEMORY = 1
+FRAME_BYTES_MAX = 1 << 30
 
 
 class Kind(IntEnum):
@@ -91,6 +92,8 @@ class Frames:
         view, at = memoryview(data), 0
         while at + FRAME.size <= len(data):
             length, kind, id = FRAME.unpack_from(data, at)
+            if length > FRAME_BYTES_MAX:
+                raise StorageError(f"a message of {length} bytes on the writer's socket")
             end = at + FRAME.size + length
             if end > len(data):
                 break

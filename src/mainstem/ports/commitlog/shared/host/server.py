@@ -1,4 +1,4 @@
-"""The writer's end of the Unix socket: followers append through it, and hear of every durable commit."""
+"""The writer's end of the Unix socket: followers append through it, and receive every durable commit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -16,31 +17,32 @@ from mainstem.ports.commitlog.local.segments import Segment
 from mainstem.ports.commitlog.port import Buffer, Committed, Placement
 from mainstem.ports.commitlog.shared.host import messages
 from mainstem.ports.commitlog.shared.host.messages import Frames, Kind, WriterMessage
-from mainstem.ports.commitlog.shared.host.payload_memory import PayloadMemory
+from mainstem.ports.commitlog.shared.host.shared_memory import PAYLOAD_MEMORY_BYTES, PayloadMemory
+from mainstem.ports.commitlog.shared.host.tail import Tail
 from mainstem.ports.commitlog.shared.host.writer import HostWriter, PendingCommit
 
 HANDSHAKE_S = 5.0  # a connection that says nothing for this long is closed
-SEND_BUFFERED_BYTES_MAX = 64 << 20  # a follower that reads so much too slowly is cut off; it reads files then
+SEND_BUFFERED_BYTES_MAX = 64 << 20  # a follower this far behind is cut off, and reads the files instead
 
 _BACKLOG = 128
+_MAINTENANCE = (Kind.ROLL, Kind.SEAL, Kind.DROP)
 _log = events.named("writer")
 
 
 class WriterServer:
     """Accepts followers while this process is the writer."""
 
-    def __init__(
-        self, writer: HostWriter, listening: socket.socket, published_end: Callable[[], int]
-    ) -> None:
+    def __init__(self, writer: HostWriter, listening: socket.socket, tail: Tail) -> None:
+        """`tail` has the commits that are published."""
         self._writer = writer
         self._listening = listening
-        self._published_end = published_end
+        self._tail = tail
         self._followers: dict[bytes, _Connection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.get_running_loop().create_task(self._accept(), name="mainstem-host-accept")
 
     def publish(self, commits: list[Committed]) -> None:
-        """Tell every follower of durable commits."""
+        """Send durable commits to every follower."""
         if self._followers:
             message = messages.frame(Kind.COMMITS, 0, messages.commits_body(commits))
             for one in list(self._followers.values()):
@@ -48,7 +50,7 @@ class WriterServer:
 
     def segments(self) -> bytes:
         """The files, as far as their commits are published."""
-        end = self._published_end()
+        end = self._tail.end
         found = []
         for one in self._writer.log.segments():
             if one.end > end:
@@ -76,18 +78,18 @@ class WriterServer:
             before = self._followers.pop(follower, None)
             if before is not None:
                 before.cut_off()
-            # The follower looks for its last commit in what it sees from here on: that must be settled.
+            # The follower looks for its last commit in what it receives from here on, so that commit must be settled.
             await self._writer.settled()
             connected.setblocking(False)
             connection = _Connection(self, self._writer, follower, memory)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, connected)
         except (OSError, StorageError) as error:
-            _log.warning("follower not welcome", error=str(error))
+            _log.warning("follower rejected", error=str(error))
             connected.close()
 
     def joined(self, connection: _Connection) -> None:
-        # Without a pause in between: the follower misses no commit, and gets none twice.
-        welcome = messages.WELCOME.pack(self._writer.log.identity, self._published_end())
+        # No await in between: the follower must get every later commit, once.
+        welcome = messages.WELCOME.pack(self._writer.log.identity, self._tail.end)
         connection.send(messages.frame(Kind.WELCOME, 0, welcome, self.segments()))
         self._followers[connection.follower] = connection
 
@@ -96,7 +98,7 @@ class WriterServer:
             del self._followers[connection.follower]
 
     async def close(self) -> None:
-        """Stop accepting, and close the connections once what was sent has left."""
+        """Stop accepting, and close the connections once everything sent has been written."""
         for task in (self._accepting, *self._handshakes):
             task.cancel()
         await asyncio.gather(self._accepting, *self._handshakes, return_exceptions=True)
@@ -130,8 +132,12 @@ class _Connection(asyncio.Protocol):
         self._server.left(self)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._serve(message)
+        try:
+            for message in self._frames.feed(data):
+                self._serve(message)
+        except (struct.error, StorageError) as error:
+            _log.warning("follower cut off", error=str(error))
+            self.cut_off()
 
     def send(self, message: bytes) -> None:
         if self._transport is None:
@@ -141,12 +147,12 @@ class _Connection(asyncio.Protocol):
             self.cut_off()
 
     def close(self) -> None:
-        """Once what was sent has left."""
+        """Close once everything sent has been written to the socket."""
         if self._transport is not None:
             self._transport.close()
 
     def cut_off(self) -> None:
-        """Close at once, and take nothing more of what was received."""
+        """Close at once, and ignore what was received but not processed."""
         self._forget_append()
         if self._transport is not None:
             self._transport.abort()
@@ -165,14 +171,21 @@ class _Connection(asyncio.Protocol):
             self._append(message)
         elif message.kind == Kind.OBJECTS:
             self.send(messages.frame(Kind.SEGMENTS, message.id, self._server.segments()))
+        elif message.kind not in _MAINTENANCE:
+            raise StorageError(f"a follower sent a message of kind {message.kind}")
         else:
-            task = asyncio.get_running_loop().create_task(self._maintain(message))
+            number = messages.NUMBER.unpack_from(message.body)[0] if message.body else 0
+            task = asyncio.get_running_loop().create_task(self._maintain(message, number))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _append(self, message: WriterMessage) -> None:
         entry_length, payload_length, crc, where = messages.APPEND.unpack_from(message.body)
         at = messages.APPEND.size + entry_length
+        in_memory = where == messages.IN_MEMORY
+        inline = 0 if in_memory else payload_length
+        if at + inline != len(message.body) or (in_memory and payload_length > PAYLOAD_MEMORY_BYTES):
+            raise StorageError("the lengths in a follower's append do not match its body")
         entry = bytes(message.body[messages.APPEND.size : at])
         payload: Buffer = (
             self._memory.view[:payload_length] if where == messages.IN_MEMORY else message.body[at:]
@@ -193,14 +206,13 @@ class _Connection(asyncio.Protocol):
 
         pending.done.add_done_callback(answer)
 
-    async def _maintain(self, message: WriterMessage) -> None:
+    async def _maintain(self, message: WriterMessage, number: int) -> None:
         log = self._writer.log
         work: dict[int, Callable[[], Awaitable[None]]] = {
             Kind.ROLL: log.roll,
             Kind.SEAL: lambda: log.seal(number, bytes(message.body[messages.NUMBER.size :])),
             Kind.DROP: lambda: log.drop(number),
         }
-        number = messages.NUMBER.unpack_from(message.body)[0] if message.body else 0
         try:
             await work[message.kind]()
         except (MainstemError, InvariantBroken, OSError) as error:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from mainstem import events
 from mainstem.errors import Closed, MainstemError, NoSpace, ReadOnly, TooLarge
@@ -34,12 +35,18 @@ class PendingCommit:
         self.abandoned = False  # its follower is gone: do not write it
 
 
-class HostWriter:
-    """Owned by one event loop. `publish` gets commits, in order, once they are durable, before their callers do."""
+class CommitPublisher(Protocol):
+    def publish(self, commits: list[Committed]) -> None:
+        """Make durable commits known, in order, before those who sent them are answered."""
+        ...
 
-    def __init__(self, log: LocalCommitLog, publish: Callable[[list[Committed]], None]) -> None:
+
+class HostWriter:
+    """Owned by one event loop."""
+
+    def __init__(self, log: LocalCommitLog, publisher: CommitPublisher) -> None:
         self.log = log
-        self._publish = publish
+        self._publisher = publisher
         self._queue: deque[PendingCommit] = deque()
         self._unsynced: deque[tuple[PendingCommit, Placement]] = deque()
         self._writable = asyncio.Event()
@@ -133,7 +140,7 @@ class HostWriter:
         durable: list[tuple[PendingCommit, Placement]] = []
         while self._unsynced and self._unsynced[0][1].position < synced:
             durable.append(self._unsynced.popleft())
-        self._publish(
+        self._publisher.publish(
             [
                 Committed(placement, bytes(one.entry), sum(map(len, one.slices)), payload_intact=True)
                 for one, placement in durable
@@ -144,7 +151,7 @@ class HostWriter:
                 one.done.set_result(placement)
 
     def _stop(self, error: Exception) -> None:
-        """Nothing more is written by this process, which keeps the lock: another one could not tell what is durable."""
+        """Write nothing more, but keep the lock: another process could not tell what is durable."""
         if self._refusal is None or isinstance(self._refusal, Closed):
             _log.error("writing stopped", error=repr(error))
             self._refusal = (
