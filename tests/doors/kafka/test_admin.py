@@ -19,6 +19,7 @@ from mainstem.broker.groups.settings import GROUP_SETTINGS
 from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
 from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
 from mainstem.doors.kafka.security.options import KafkaSecurity
+from mainstem.doors.kafka.transport.dispatch import KAFKA_CONTROL_REQUEST_BYTES_MAX
 from mainstem.doors.kafka.transport.registry import apis
 from mainstem.ledger.ledger import Ledger
 
@@ -183,6 +184,18 @@ async def test_a_topic_named_twice_in_a_request_is_not_created(wire: Wire, broke
     assert (twice.name, twice.error_code) == ("twice", ErrorCode.invalid_request)
     assert (other.name, other.error_code) == ("other", ErrorCode.none)
     assert [info.name for info in broker.topics()] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [_topic("t", 0), _topic("t", 1, 0), _topic("t", configs=_settings({"retention.ms": "soon"}))],
+)
+async def test_a_topic_that_exists_is_named_before_anything_else(
+    wire: Wire, broker: Broker, wanted: dict[str, Any]
+) -> None:
+    await broker.create_topic("t")
+    (refused,) = await _create(wire, wanted)
+    assert refused.error_code is ErrorCode.topic_already_exists
 
 
 async def test_an_existing_topic_is_not_changed(wire: Wire, broker: Broker) -> None:
@@ -370,7 +383,7 @@ async def test_a_resource_requested_twice_is_described_once(wire: Wire, broker: 
 
 async def test_a_request_that_would_take_too_much_memory_ends_its_connection(kafka: KafkaStage) -> None:
     await kafka.broker.create_topic("t")
-    names = tuple(str(index) * 50 for index in range(limits.KAFKA_MESSAGE_BYTES_MAX // 50))
+    names = tuple(str(index) * 50 for index in range(KAFKA_CONTROL_REQUEST_BYTES_MAX // 50))
     resource = {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": names}
     wire = await kafka.connect()
     wire.send(make(request_class(DESCRIBE, 4), {"resources": [resource]}))
@@ -539,10 +552,18 @@ async def test_the_cluster_is_this_broker(kafka: KafkaStage, wire: Wire) -> None
     assert answer.cluster_id == kafka.door.context.cluster_id
     assert answer.controller_id == 1
     assert answer.cluster_authorized_operations == 0b1111110100000
-    answer = await _ask(
-        wire, 60, include_cluster_authorized_operations=False, endpoint_type=2, include_fenced_brokers=False
-    )
-    assert answer.error_code is ErrorCode.mismatched_endpoint_type
+    for kind, code in (
+        (2, ErrorCode.mismatched_endpoint_type),
+        (9, ErrorCode.unsupported_endpoint_type),
+    ):
+        answer = await _ask(
+            wire,
+            60,
+            include_cluster_authorized_operations=False,
+            endpoint_type=kind,
+            include_fenced_brokers=False,
+        )
+        assert answer.error_code is code
 
 
 async def test_pages_of_partitions_give_every_partition_once(wire: Wire, broker: Broker) -> None:

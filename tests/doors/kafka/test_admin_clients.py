@@ -335,6 +335,7 @@ def test_defaults_of_groups_change_while_the_brokers_run(confluent: AdminClient)
     assert lock(ResourceType.BROKER, broker, name) == ("30000", ConfigSource.DEFAULT_CONFIG)
 
 
+@pytest.mark.alone("expects the log directory of one broker")
 def test_kafka_python_moves_nothing_and_describes_the_metadata_log(python: KafkaAdminClient) -> None:
     python.create_topics({"moved": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     [described] = python.describe_log_dirs(["moved"])

@@ -90,7 +90,7 @@ async def test_invalid_bytes_close_only_that_connection(
     with caplog.at_level(logging.WARNING):
         wire.send_raw(garbage)
         assert await wire.ended()
-    assert [record.getMessage() for record in caplog.records] == ["connection dropped"]
+    assert [record.msg.name for record in caplog.records] == ["connection dropped"]
     assert await other.ask(metadata(12))
     assert kafka.door.metrics.connections_dropped == 1
 

@@ -64,6 +64,8 @@ async def test_every_version_answers_errors_by_partition(kafka: KafkaStage, wire
     codes = [part.error_code for part in parts_of(answer)]
     out = ErrorCode.offset_out_of_range
     assert codes == [ErrorCode.none, out, out, ErrorCode.unknown_topic_or_partition]
+    for part in parts_of(answer)[1:]:
+        assert (part.high_watermark, part.last_stable_offset) == (-1, -1), "an error comes without offsets"
     missing: str | uuid.UUID = uuid.uuid4() if version >= 13 else "missing"
     (part,) = parts_of(await wire.ask(fetch(version, missing, (0, 0), wait_ms=60_000)))
     expected = ErrorCode.unknown_topic_id if version >= 13 else ErrorCode.unknown_topic_or_partition

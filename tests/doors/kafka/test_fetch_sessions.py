@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.apis.fetch import API
 from mainstem.records.decoding import decode_records
@@ -133,7 +132,7 @@ async def test_a_session_ends_with_its_connection(kafka: KafkaStage, wire: Wire)
 async def test_partitions_of_all_sessions_are_bounded(
     kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KAFKA_SESSION_PARTITIONS_MAX", 3)
+    monkeypatch.setattr("mainstem.doors.kafka.apis.fetch_session.KAFKA_SESSION_PARTITIONS_MAX", 3)
     await kafka.broker.create_topic("t", partitions=4)
     many = await wire.ask(fetch(11, "t", *((number, 0) for number in range(4)), session=(0, 0), rack=""))
     assert (many.session_id, len(many.responses[0].partitions)) == (0, 4)

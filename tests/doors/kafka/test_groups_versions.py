@@ -249,8 +249,23 @@ async def test_offsets_are_committed(kafka: KafkaStage, wire: Wire, version: int
     assert (cursor.offset, cursor.metadata) == (5, "at 5")
     assert cursor.leader_epoch == (0 if version >= 6 else -1)
     await stable(wire)
-    refused = await ask(wire, OFFSET_COMMIT, version, **commit_fields(("t", 0, 6)))
-    assert refused.topics[0].partitions[0].error_code == ErrorCode.unknown_member_id
+    fields = commit_fields(("t", 0, 6), ("x", 0, 6), ("t", 3, -7))
+    refused = await ask(wire, OFFSET_COMMIT, version, **fields)
+    assert [topic.partitions[0].error_code for topic in refused.topics] == [
+        ErrorCode.unknown_member_id,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(1 << 63)])
+async def test_a_negative_offset_removes_the_committed_one(wire: Wire, offset: int) -> None:
+    """kafkajs resets offsets so."""
+    await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, 5), ("t", 1, 7)))
+    answer = await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, offset)))
+    assert answer.topics[0].partitions[0].error_code == NONE
+    found = await ask(wire, OFFSET_FETCH, 7, group_id="g", topics=None, require_stable=False)
+    assert [(row.partition_index, row.committed_offset) for row in found.topics[0].partitions] == [(1, 7)]
 
 
 @pytest.mark.parametrize("version", versions(OFFSET_FETCH)[:-1])
@@ -369,7 +384,7 @@ async def test_groups_are_listed(kafka: KafkaStage, wire: Wire, version: int) ->
         ]
     if version >= 5:
         answer = await ask(wire, LIST, version, states_filter=(), types_filter=("consumer",))
-        assert [(group.group_id, group.group_type) for group in answer.groups] == [("next", "Consumer")]
+        assert [(group.group_id, group.group_type) for group in answer.groups] == [("next", "consumer")]
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
@@ -412,6 +427,14 @@ async def test_groups_are_deleted(wire: Wire, version: int) -> None:
         ("g", ErrorCode.non_empty_group),
         ("nobody", ErrorCode.group_id_not_found),
     ]
+
+
+async def test_a_group_of_a_client_that_only_asked_for_an_id_can_be_deleted(wire: Wire) -> None:
+    named = await join(wire, 9)
+    assert named.error_code == ErrorCode.member_id_required
+    answer = await ask(wire, DELETE, 2, groups_names=("g",))
+    assert [result.error_code for result in answer.results] == [NONE]
+    assert (await join(wire, 9, member_id=named.member_id)).error_code == ErrorCode.unknown_member_id
 
 
 async def test_single_offsets_are_deleted(wire: Wire) -> None:
@@ -471,6 +494,9 @@ async def test_broker_side_assignment(kafka: KafkaStage, wire: Wire, version: in
     assert "join again" in fenced.error_message
     left = await consumer(wire, version, member_epoch=-1, **unchanged)
     assert (left.error_code, left.member_epoch) == (NONE, -1)
+    assert left.heartbeat_interval == timedelta(0), "a member that has left sends no heartbeats"
+    unsaid = await consumer(wire, version, topic_partitions=None)
+    assert unsaid.error_code == ErrorCode.invalid_request, "a member that joins owns nothing, and says so"
     unsupported = await consumer(wire, version, server_assignor="mine")
     assert unsupported.error_code == ErrorCode.unsupported_assignor
 
@@ -506,6 +532,7 @@ async def test_groups_with_broker_side_assignment_are_described(wire: Wire, vers
     assert (known.group_state, known.group_epoch, known.assignment_epoch) == ("Stable", 1, 1)
     assert known.assignor_name == "uniform"
     assert (member.member_id, member.member_epoch, member.client_id) == ("m", 1, "test")
+    assert member.subscribed_topic_regex == "", "Kafka's for no pattern"
     for part in (member.assignment, member.target_assignment):
         assert [(topic.topic_name, topic.partitions) for topic in part.topic_partitions] == [("t", (0, 1, 2))]
     if version >= 1:
@@ -555,7 +582,7 @@ async def test_a_classic_member_joins_a_group_with_broker_side_assignment(wire: 
     told = await ask(wire, HEARTBEAT, min(version, 4), **place, generation_id=again.generation_id)
     assert told.error_code == ErrorCode.rebalance_in_progress
     [listed] = (await ask(wire, LIST, 5, states_filter=(), types_filter=())).groups
-    assert (listed.group_type, listed.group_state) == ("Classic", "PreparingRebalance")
+    assert (listed.group_type, listed.group_state) == ("classic", "PreparingRebalance")
 
 
 async def test_stopping_the_door_answers_a_member_that_waits_for_others(kafka: KafkaStage) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from mainstem.testing.ports import kept_ports
+from mainstem.testing.ports import consecutive_ports
 from tests.support.cluster_server import server_process
 
 MESSAGES = 20_000
@@ -38,7 +38,7 @@ def test_an_idempotent_producer_survives_kills_without_loss_or_duplicates(
     tmp_path: Path, kill_seed: int
 ) -> None:
     chance = random.Random(kill_seed)
-    (port,) = kept_ports(1)
+    port = consecutive_ports(2)  # a second worker listens on the next one
     flags = ("--kafka", f"127.0.0.1:{port}")
     bootstrap = f"127.0.0.1:{port}"
     acked: dict[int, int] = {}  # message → offset

@@ -41,7 +41,7 @@ async def test_every_version_finds_ends_and_times(kafka: KafkaStage, wire: Wire,
 
 async def test_the_record_of_the_latest_time(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
-    ask = list_offsets(8, "t", (0, OF_LATEST_TIME), (0, EARLIEST_LOCAL), (0, LATEST_TIERED))
+    ask = list_offsets(9, "t", (0, OF_LATEST_TIME), (0, EARLIEST_LOCAL), (0, LATEST_TIERED))
     assert places(await wire.ask(ask))[0] == (-1, -1)
     await kafka.broker.append_values("t", [b"a", b"b"], timestamps_ms=[1000, 9000])
     await kafka.broker.append_values("t", [b"c", b"d"], timestamps_ms=[2000, 2500])
@@ -60,11 +60,29 @@ async def test_times_are_found_across_many_log_files(kafka: KafkaStage, wire: Wi
 
 async def test_errors_are_by_partition(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t")
-    answer = await wire.ask(list_offsets(8, "t", (0, LATEST), (3, LATEST), (0, -77)))
+    answer = await wire.ask(list_offsets(8, "t", (0, LATEST), (3, LATEST)))
     codes = [part.error_code for part in answer.topics[0].partitions]
-    assert codes == [ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_request]
+    assert codes == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]
     answer = await wire.ask(list_offsets(8, "t", (0, LATEST), epoch=4))
     assert answer.topics[0].partitions[0].error_code is ErrorCode.unknown_leader_epoch
+
+
+@pytest.mark.parametrize(
+    ("time", "first"), [(OF_LATEST_TIME, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (-6, 11), (-77, None)]
+)
+async def test_a_time_without_a_meaning_in_the_version_is_refused(
+    kafka: KafkaStage, wire: Wire, time: int, first: int | None
+) -> None:
+    await kafka.broker.create_topic("t")
+    known = []
+    for version in range(API.first, API.last + 1):
+        answer = await wire.ask(list_offsets(version, "t", (0, time)))
+        (part,) = answer.topics[0].partitions
+        if part.error_code is ErrorCode.none:
+            known.append(version)
+        else:
+            assert part.error_code is ErrorCode.unsupported_version
+    assert known == ([] if first is None else list(range(first, API.last + 1)))
 
 
 def epoch_end(version: int, topic: str, *wanted: tuple[int, int, int]) -> Any:

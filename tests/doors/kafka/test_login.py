@@ -18,8 +18,8 @@ from mainstem.broker.broker import Broker
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.registry import apis
 from mainstem.errors import InvalidConfig
-from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch
+from tests.support.clock import ManualClock
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce

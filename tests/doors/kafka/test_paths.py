@@ -1,26 +1,19 @@
-"""How many files of the package one produce and one fetch cross. ARCHITECTURE.md names the bounds.
-
-A file counts once a function of it is called, on whatever thread: from the first byte that the connection receives to
-the system call that writes the batch, or to the answer of a fetch. Two files do not count, because no data passes
-through them: errors.py, whose `invariant` only asserts, and ports/clock.py, which only tells the time.
-"""
+"""How many files of the package a produce and a fetch cross. ARCHITECTURE.md names the bounds."""
 
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
-import mainstem
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ports.commitlog.local import log
 from tests.support.batches import batch
+from tests.support.crossings import ANSWER, Crossed, fewest, tracing
+from tests.support.lake import Worker
+from tests.support.machine import Machine
 
 from .conftest import KafkaStage, opened
 from .requests import fetch, produce
@@ -28,51 +21,17 @@ from .requests import fetch, produce
 FIRST_PRODUCE_FILES_MAX = 16  # the first request of a connection is parsed
 PRODUCE_FILES_MAX = 14  # those that begin like the one before are not
 FETCH_FILES_MAX = 12
+FIRST_TABLE_FILES_MAX = 36  # of records that only the file of a table has
+TABLE_FILES_MAX = 14  # once the file is read and decoded
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
-PACKAGE = str(Path(mainstem.__file__).parent) + os.sep
-NOT_COUNTED = frozenset((f"{PACKAGE}errors.py", f"{PACKAGE}ports{os.sep}clock.py"))
-ANSWER = object()  # no function: record until the answer is there
-
-
-class Crossed:
-    """The package's files in which a function was called, each with the first one."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, str] = {}
-        self._until: object = None
-        self._on = False
-
-    def trace(self, frame: FrameType, event: str, called: object) -> None:
-        if self._until is None:
-            return
-        path = frame.f_code.co_filename
-        if event == "call" and path.startswith(PACKAGE) and path not in NOT_COUNTED:
-            self._on = self._on or frame.f_code.co_name == "buffer_updated"
-            if self._on:
-                self.files.setdefault(path.removeprefix(PACKAGE), frame.f_code.co_name)
-        elif event == "c_call" and called is self._until:
-            self._on, self._until = False, None
-
-    @contextmanager
-    def until(self, called: object) -> Iterator[None]:
-        """Record from the first bytes that the door receives to a call of a built-in function."""
-        self.files, self._until = {}, called
-        yield
-        self._on, self._until = False, None
 
 
 @pytest.fixture
 def crossed() -> Iterator[Crossed]:
-    """Traces threads that start later: ask for it before the broker."""
-    found = Crossed()
-    before = sys.getprofile()
-    threading.setprofile(found.trace)
-    sys.setprofile(found.trace)
-    yield found
-    sys.setprofile(before)
-    threading.setprofile(None)
+    with tracing() as found:
+        yield found
 
 
 @pytest.fixture
@@ -87,11 +46,6 @@ async def stage(
     async with opened(broker) as stage:
         yield stage
     await broker.close()
-
-
-def fewest(found: list[dict[str, str]]) -> dict[str, str]:
-    """Leaves out what the broker happens to do in its background meanwhile."""
-    return min(found, key=len)
 
 
 async def test_a_produce_crosses_few_files_from_the_socket_to_pwritev(
@@ -119,3 +73,25 @@ async def test_a_fetch_from_memory_crosses_few_files(crossed: Crossed, stage: Ka
         assert "log/read/tail.py" in crossed.files, "the trace sees the read"
         found.append(crossed.files)
     assert len(fewest(found)) <= FETCH_FILES_MAX, fewest(found)
+
+
+async def test_a_fetch_from_the_file_of_a_table_crosses_few_files(crossed: Crossed) -> None:
+    machine = Machine()
+    broker = await machine.open()
+    await broker.create_topic("t")
+    for number in range(40):
+        await broker.append_values("t", [b"%d" % number + bytes(200)] * 10)
+    assert machine.port is not None
+    await Worker(broker, machine.port).run("materialise")
+    broker = await machine.restart()
+    async with opened(broker) as stage:
+        wire = await stage.connect()
+        found = []
+        for offset in (0, 100, 200):
+            with crossed.until(ANSWER):
+                await wire.ask(fetch(FETCH_VERSION, "t", (0, offset), rack=""))
+            assert "log/read/parts.py" in crossed.files, "the trace sees the file"
+            found.append(crossed.files)
+    await broker.close()
+    assert len(found[0]) <= FIRST_TABLE_FILES_MAX, "\n".join(found[0])
+    assert len(fewest(found)) <= TABLE_FILES_MAX, "\n".join(fewest(found))

@@ -65,15 +65,17 @@ async def test_each_partition_has_its_own_error(kafka: KafkaStage, wire: Wire, v
     torn[-1] ^= 1
     old = bytearray(good)
     old[16] = 1
-    answer = await wire.ask(
-        produce(version, topic, good, large, torn, old, None, b"", good, partitions=[0, 0, 0, 0, 0, 0, 7])
-    )
+    unknown = bytearray(good)
+    unknown[16] = 9
+    sent = (good, large, torn, old, unknown, None, b"", good)
+    answer = await wire.ask(produce(version, topic, *sent, partitions=[0] * 7 + [7]))
     codes = [part.error_code for part in answer.responses[0].partition_responses]
     assert codes == [
         ErrorCode.none,
         ErrorCode.message_too_large,
         ErrorCode.corrupt_message,
         ErrorCode.unsupported_for_message_format,
+        ErrorCode.corrupt_message,
         ErrorCode.invalid_record,
         ErrorCode.invalid_record,
         ErrorCode.unknown_topic_or_partition,

@@ -15,8 +15,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.rates import TokenBucket
 from mainstem.doors.kafka.transport.request_quota import counted
 from mainstem.ledger.rates import AlterRate, RateEntity
-from mainstem.ports.clock import ManualClock
 from tests.support.batches import batch
+from tests.support.clock import ManualClock
 
 from .conftest import KafkaStage
 from .messages import make
@@ -112,12 +112,18 @@ async def test_invalid_quotas_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    "components", [[("ip", 2, None)], [("user", 3, None)], [("user", 0, None)], [("user", 2, None)] * 2]
+    ("components", "code"),
+    [
+        ([("ip", 2, None)], ErrorCode.unsupported_version),  # Kafka's for a type that it does not know
+        ([("user", 3, None)], ErrorCode.invalid_request),
+        ([("user", 0, None)], ErrorCode.invalid_request),
+        ([("user", 2, None)] * 2, ErrorCode.invalid_request),
+    ],
 )
 async def test_an_invalid_filter_is_refused(
-    wire: Wire, components: list[tuple[str, int, str | None]]
+    wire: Wire, components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
-    assert (await wire.ask(_describe(*components))).error_code == ErrorCode.invalid_request
+    assert (await wire.ask(_describe(*components))).error_code == code
 
 
 async def _limit(broker: Broker, key: str, rate: float, client: str = "test") -> None:

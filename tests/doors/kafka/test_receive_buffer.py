@@ -14,7 +14,12 @@ import pytest
 
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
+from mainstem.doors.kafka.transport.receive_buffer import (
+    KAFKA_LANDING_BLOCK_BYTES,
+    KAFKA_LANDING_FRAME_BYTES_MAX,
+    ReceiveBuffer,
+    fresh,
+)
 from mainstem.doors.kafka.transport.wire import KAFKA_KEPT_IN_PLACE_BYTES_MIN, kept
 from mainstem.ledger.config import TopicConfig
 from tests.support.batches import batch
@@ -35,7 +40,7 @@ def test_space_is_never_given_out_twice() -> None:
     landing.take(len(first) - 11 - limits.KAFKA_RECEIVE_BUFFER_BYTES + 1)
     following = landing.room(0)
     assert following.obj is not first.obj
-    assert len(following) == limits.KAFKA_LANDING_BLOCK_BYTES
+    assert len(following) == KAFKA_LANDING_BLOCK_BYTES
 
 
 def _fill(landing: ReceiveBuffer) -> memoryview:
@@ -62,7 +67,7 @@ def test_a_block_is_reused_once_nothing_refers_to_it() -> None:
 def test_a_block_held_for_long_does_not_prevent_reuse_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
+    monkeypatch.setattr("mainstem.doors.kafka.transport.receive_buffer.KAFKA_LANDING_BLOCKS_MAX", 4)
     landing = ReceiveBuffer()
     stuck = _fill(landing)
     stuck[:5] = b"stuck"
@@ -91,7 +96,7 @@ def test_there_is_space_for_another_frame_of_the_same_size(left: int) -> None:
 def test_large_frames_get_their_own_memory_instead_of_most_of_a_block() -> None:
     landing = ReceiveBuffer()
     first = landing.room(0)
-    landing.take(len(first) - limits.KAFKA_LANDING_FRAME_BYTES_MAX)
+    landing.take(len(first) - KAFKA_LANDING_FRAME_BYTES_MAX)
     assert landing.room(50 * limits.MIB).obj is first.obj
 
 

@@ -151,7 +151,7 @@ async def test_share_groups_are_listed_and_deleted(kafka: KafkaStage, sharer: Sh
     await sharer.take()
     listed = await ask(wire, 16, 5, states_filter=(), types_filter=("share",))
     assert [(row.group_id, row.group_type, row.group_state) for row in listed.groups] == [
-        ("g", "Share", "Empty")
+        ("g", "share", "Empty")
     ]
     await _beat(wire, "a", 0, ("t",))
     assert (await ask(wire, 42, 2, groups_names=("g",))).results[0].error_code == ErrorCode.non_empty_group

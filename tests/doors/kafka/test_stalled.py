@@ -14,7 +14,11 @@ import psutil
 import pytest
 
 from mainstem import limits
-from mainstem.doors.kafka.transport.connection import KafkaConnection
+from mainstem.doors.kafka.transport.connection import KAFKA_BULK_BYTES, KafkaConnection
+from mainstem.doors.kafka.transport.receive_buffer import (
+    KAFKA_LANDING_BLOCKS_MAX,
+    KAFKA_LANDING_FRAME_BYTES_MAX,
+)
 from mainstem.testing.server import ServerProcess
 from tests.support.batches import batch
 
@@ -23,9 +27,7 @@ from .requests import metadata, produce
 from .wire import request_frame
 
 _CLIENTS = 50
-_ANNOUNCED = (
-    limits.KAFKA_LANDING_FRAME_BYTES_MAX - 4
-)  # the largest frame for which there is always room in a block
+_ANNOUNCED = KAFKA_LANDING_FRAME_BYTES_MAX - 4  # the largest frame for which there is always room in a block
 
 
 class Silence(asyncio.Transport):
@@ -56,7 +58,7 @@ class Stalled:
     def add(self) -> None:
         client = self._door._connection()
         client.connection_made(Silence())
-        _receive(client, request_frame(produce(9, "t", batch(bytes(limits.KAFKA_BULK_BYTES))[0]), 1))
+        _receive(client, request_frame(produce(9, "t", batch(bytes(KAFKA_BULK_BYTES))[0]), 1))
         block = _receive(client, struct.pack(">i", _ANNOUNCED) + bytes(10))
         assert isinstance(block, np.ndarray)  # not the buffer that all connections share
         self._blocks.append(weakref.ref(block))
@@ -91,20 +93,20 @@ async def test_a_stalled_client_holds_one_block_whatever_others_send(kafka: Kafk
     for _ in range(_CLIENTS):
         stalled.add()
         stalled.others_send_much()
-    for _ in range(2 * limits.KAFKA_LANDING_BLOCKS_MAX):
+    for _ in range(2 * KAFKA_LANDING_BLOCKS_MAX):
         stalled.others_send_much()
     assert stalled.held() == _CLIENTS
     stalled.end()
-    for _ in range(2 * limits.KAFKA_LANDING_BLOCKS_MAX):
+    for _ in range(2 * KAFKA_LANDING_BLOCKS_MAX):
         stalled.others_send_much()
-    assert stalled.held() <= limits.KAFKA_LANDING_BLOCKS_MAX
+    assert stalled.held() <= KAFKA_LANDING_BLOCKS_MAX
 
 
 async def test_the_number_of_stalled_clients_that_hold_a_block_is_bounded(
     kafka: KafkaStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KAFKA_LANDING_FRAMES_MAX", 10)
-    monkeypatch.setattr(limits, "KAFKA_LANDING_BLOCKS_MAX", 4)
+    monkeypatch.setattr("mainstem.doors.kafka.transport.receive_buffer.KAFKA_LANDING_FRAMES_MAX", 10)
+    monkeypatch.setattr("mainstem.doors.kafka.transport.receive_buffer.KAFKA_LANDING_BLOCKS_MAX", 4)
     await kafka.broker.create_topic("t")
     stalled = Stalled(kafka)
     for _ in range(2):  # closed connections hold nothing, and others may

@@ -195,7 +195,7 @@ async def test_the_other_apis_know_the_kind(wire: Wire) -> None:
         "g",
         "streams",
         "Stable",
-        "Streams",
+        "streams",
     )
     classic = await ask(wire, DESCRIBE_CLASSIC, 6, groups=("g",), include_authorized_operations=False)
     assert classic.groups[0].error_code == ErrorCode.group_id_not_found

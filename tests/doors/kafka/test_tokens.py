@@ -24,15 +24,23 @@ from jwt.algorithms import get_default_algorithms
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from mainstem import limits
 from mainstem.broker.access.options import AccessOptions, access_options
 from mainstem.broker.access.passwords import parse_users
-from mainstem.broker.access.tokens import Jwk, TokenVerifier, VerificationKey, read_keys
+from mainstem.broker.access.tokens import (
+    KAFKA_TOKEN_BYTES_MAX,
+    KAFKA_TOKEN_CHECK_THREADS,
+    KAFKA_TOKEN_KEYS_MAX,
+    KAFKA_TOKEN_TIME_S_MAX,
+    Jwk,
+    TokenVerifier,
+    VerificationKey,
+    read_keys,
+)
 from mainstem.broker.broker import Broker
 from mainstem.config import Config
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.errors import InvalidConfig, Unauthorized
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 from .conftest import KafkaStage, opened
 from .wire import Wire
@@ -256,7 +264,7 @@ def test_key_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         json.dumps({"keys": [_public(_RSA, key_ops=["encrypt"])]}),
         json.dumps({"keys": [_public(_RSA, alg="RSA-OAEP")]}),
         json.dumps({"keys": [_public(_EC["P-256"], alg="ES384")]}),
-        json.dumps({"keys": [_public(_SECRET)] * (limits.KAFKA_TOKEN_KEYS_MAX + 1)}),
+        json.dumps({"keys": [_public(_SECRET)] * (KAFKA_TOKEN_KEYS_MAX + 1)}),
     ):
         path.write_text(text)
         with pytest.raises(InvalidConfig, match="--kafka-oauth-jwks"):
@@ -363,7 +371,7 @@ async def test_an_absurd_time_is_refused(every_key: list[VerificationKey], claim
 
 async def test_times_within_bounds_are_accepted(every_key: list[VerificationKey]) -> None:
     tokens = TokenVerifier(every_key)
-    end = limits.KAFKA_TOKEN_TIME_S_MAX
+    end = KAFKA_TOKEN_TIME_S_MAX
     assert await tokens.check(_signed("HS256", {"sub": "ann", "exp": end}), 0) == ("ann", 1000 * end)
     fraction = {"sub": "ann", "exp": 2000.5, "nbf": 0.5, "iat": 1.25}
     assert await tokens.check(_signed("HS256", fraction), 0) == ("ann", 2_000_500)
@@ -378,7 +386,7 @@ async def test_times_within_bounds_are_accepted(every_key: list[VerificationKey]
 async def test_deep_nesting_is_refused(every_key: list[VerificationKey], part: bytes) -> None:
     tokens = TokenVerifier(every_key)
     for token in (_signed("HS256", part), f"{_encoded(part)}.e30.AAAA"):
-        assert len(token) <= limits.KAFKA_TOKEN_BYTES_MAX
+        assert len(token) <= KAFKA_TOKEN_BYTES_MAX
         with pytest.raises(Unauthorized, match="malformed"):
             await tokens.check(token, 0)
 
@@ -417,7 +425,7 @@ def test_random_tokens_raise_nothing_but_the_refusal(
     except Unauthorized:
         return
     assert user == claims["sub"]
-    assert now < expires_ms <= 1000 * limits.KAFKA_TOKEN_TIME_S_MAX
+    assert now < expires_ms <= 1000 * KAFKA_TOKEN_TIME_S_MAX
     assert "crit" not in head
 
 
@@ -480,7 +488,7 @@ async def test_other_keys_do_not_inherit_what_was_verified(tmp_path: Path) -> No
 
 
 async def test_the_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "KAFKA_TOKENS_REMEMBERED", 2)
+    monkeypatch.setattr("mainstem.broker.access.tokens.KAFKA_TOKENS_REMEMBERED", 2)
     key: Any = _CountedKey(_keys(tmp_path, _public(_SECRET))[0])
     tokens = TokenVerifier([key])
     one, two, three = (_signed("HS256", {**_GOOD, "sub": name}) for name in ("one", "two", "three"))
@@ -544,23 +552,23 @@ async def test_token_checks_never_hold_up_the_loop_or_other_logins(broker: Broke
         flood = [await _begin(stage) for _ in range(40)]
         for number, wire in enumerate(flood):
             wire.send(_AUTHENTICATE(auth_bytes=_bearer(_signed("ES512", {**_GOOD, "n": number}))))
-        for _ in range(limits.KAFKA_TOKEN_CHECK_THREADS):
+        for _ in range(KAFKA_TOKEN_CHECK_THREADS):
             assert await asyncio.to_thread(key.started.acquire, timeout=60)
         other = await _begin(stage, "PLAIN")
         assert (await other.ask(_API_VERSIONS())).error_code == ErrorCode.none
         assert (await other.ask(_AUTHENTICATE(auth_bytes=b"\0ann\0an"))).error_code == ErrorCode.none
         assert not key.open.is_set()
-        assert key.running == limits.KAFKA_TOKEN_CHECK_THREADS
+        assert key.running == KAFKA_TOKEN_CHECK_THREADS
         key.open.set()
         for wire in flood:
             [answer] = await wire.answers()
             assert answer.error_code == ErrorCode.none
-        assert key.most == limits.KAFKA_TOKEN_CHECK_THREADS
+        assert key.most == KAFKA_TOKEN_CHECK_THREADS
         assert threading.get_ident() not in key.threads
 
 
 async def test_tokens_beyond_what_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "KAFKA_TOKEN_CHECKS_WAITING_MAX", 3)
+    monkeypatch.setattr("mainstem.broker.access.tokens.KAFKA_TOKEN_CHECKS_WAITING_MAX", 3)
     key: Any = _StuckKey()
     tokens = TokenVerifier([key])
     waiting = [
@@ -594,7 +602,7 @@ async def test_a_refused_token_gets_an_answer(broker: Broker, every_key: list[Ve
             assert answer.error_code == ErrorCode.sasl_authentication_failed
             assert answer.error_message.startswith("authentication failed: ")
             assert await wire.ended()
-        end = limits.KAFKA_TOKEN_TIME_S_MAX
+        end = KAFKA_TOKEN_TIME_S_MAX
         wire = await _begin(stage)
         answer = await wire.ask(
             _AUTHENTICATE(auth_bytes=_bearer(_signed("ES256", {"sub": "ann", "exp": end})))

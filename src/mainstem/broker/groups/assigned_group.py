@@ -11,7 +11,7 @@ timeout for its next heartbeat.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -23,12 +23,12 @@ from mainstem.broker.groups.assigned_member import (
     MemberHeartbeat,
 )
 from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.member_states import partitions
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.errors import FencedInstance, FencedMemberEpoch, GroupFull, StaleMemberEpoch, UnknownMember
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
-from mainstem.ledger.topics import Topics
 from mainstem.ledger.topology import Topology
 
 _WAITING_BEATS = 5  # a member that waits for partitions sends heartbeats this many times as often
@@ -56,14 +56,11 @@ class AssignedGroup(ABC, Generic[M]):
         name: str,
         timers: Timers,
         options: GroupOptions,
-        topics: Callable[[], Topics],
+        coordinator: GroupCoordinator,
         *,
-        settings: Callable[[], Mapping[str, str]] = dict,
         before: StoredGroup | None = None,
-        expelled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`settings` are the group's own; `before` is the state that the last coordinator stored; `expelled` is called
-        after decisions that no heartbeat made."""
+        """`before` is the state that the last coordinator stored."""
         self.name = name
         self.epoch = 0  # counts changes of what the group needs
         self.target_epoch = 0  # the epoch that the target is for
@@ -72,12 +69,10 @@ class AssignedGroup(ABC, Generic[M]):
         self.topology: Topology | None = None  # of a streams group
         self._timers = timers
         self._options = options
-        self._topics = topics
-        self._own_settings = settings
+        self._coordinator = coordinator
         self._instances: dict[str, str] = {}
         self._owners: dict[Hashable, str] = {}  # the member that has it, or must still revoke it
         self._topics_seen: int | None = None  # digest of the topics at the last check
-        self._expelled = expelled
         self._touched: dict[str, None] = {}  # members to write to the ledger; a dict, because it is ordered
         self._told = (0, 0)  # the epochs in the ledger
         self._topology_told: Topology | None = None
@@ -257,7 +252,7 @@ class AssignedGroup(ABC, Generic[M]):
     def _expel(self, member_id: str) -> None:
         """Remove a member whose session expired or that did not revoke partitions in time."""
         self._remove(self.members[member_id])
-        self._expelled()
+        self._coordinator.save(self.name)
 
     def _remove(self, member: M) -> None:
         self._touch(member.member_id)

@@ -15,9 +15,11 @@ must join again, may commit offsets until it does, and the group waits for it fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
+from mainstem.broker.groups.coordinator import GenerationRecorder
+from mainstem.broker.groups.former_members import FormerMembers
 from mainstem.broker.groups.member import ClassicMember, CommonProtocols, Join, Joined, JoinedMember, Synced
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.timers import Timer, Timers
@@ -35,8 +37,6 @@ from mainstem.errors import (
 )
 from mainstem.ledger.group_generations import GroupGeneration
 
-GROUP_EXPECTED_MS = 4_000  # how long a group waits after a start for its earlier members, which ask every 3 s
-
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
 COMPLETING = "CompletingRebalance"
@@ -52,12 +52,11 @@ class ClassicGroup:
         name: str,
         timers: Timers,
         options: GroupOptions,
-        new_id: Callable[[str], str],
+        recorder: GenerationRecorder,
         *,
         before: GroupGeneration | None = None,
-        bumped: Callable[[int, tuple[str, ...]], None] = lambda _generation, _members: None,
     ) -> None:
-        """`bumped` is called with every generation and its members; `before` is the last recorded generation."""
+        """`before` is the last recorded generation."""
         self.name = name
         self.state = EMPTY
         self.generation = 0 if before is None else before.generation
@@ -67,7 +66,7 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self._timers = timers
         self._options = options
-        self._new_id = new_id
+        self._recorder = recorder
         self._instances: dict[str, str] = {}  # instance id → member id
         self._pending: dict[str, Timer] = {}  # ids of members that must still join with them
         self._protocols = CommonProtocols()
@@ -79,13 +78,9 @@ class ClassicGroup:
         self._gathering = False  # waiting for the first members of an empty group
         self._gathered_ms = 0
         self._gathered_more = False
-        self._bumped = bumped
-        self._expected = set(
-            () if before is None else before.members
-        )  # previous members that have not joined here yet
-        self._expecting = timers.timer(self._expect_no_more)
-        if self._expected:
-            self._expecting.start(GROUP_EXPECTED_MS)
+        self._former = FormerMembers(
+            () if before is None else before.members, timers, self._end_joining_if_complete
+        )
 
     @property
     def empty(self) -> bool:
@@ -103,8 +98,8 @@ class ClassicGroup:
         if join.member_id in self._pending:
             self._pending.pop(join.member_id).cancel()
             return self._admit(join, join.member_id)
-        if join.member_id in self._expected and join.instance_id not in self._instances:
-            self._expected.discard(join.member_id)
+        if join.member_id in self._former and join.instance_id not in self._instances:
+            self._former.remove(join.member_id)
             return self._admit(join, join.member_id)
         return self._rejoin(self._member(join.member_id, join.instance_id), join)
 
@@ -153,8 +148,8 @@ class ClassicGroup:
             pending.cancel()
             self._end_joining_if_complete()
             return
-        if member_id in self._expected:
-            self._expected.discard(member_id)
+        if member_id in self._former:
+            self._former.remove(member_id)
             self._end_joining_if_complete()
             return
         if not member_id and instance_id is not None:  # an administrator removes a static member
@@ -167,7 +162,7 @@ class ClassicGroup:
         """Raise unless the caller may commit offsets: a member of this generation, or any client of an empty group."""
         if generation < 0 and not self.members:
             return
-        if generation == self.generation and member_id in self._expected:
+        if generation == self.generation and member_id in self._former:
             return
         if generation >= 0 or member_id or instance_id is not None:
             self._current(member_id, instance_id, generation).alive()
@@ -180,7 +175,7 @@ class ClassicGroup:
         """Fail all waiting requests. The group must not be used afterwards."""
         self._phase.cancel()
         self._sync_phase.cancel()
-        self._expecting.cancel()
+        self._former.clear()
         for timer in self._pending.values():
             timer.cancel()
         for member in self.members.values():
@@ -192,7 +187,7 @@ class ClassicGroup:
     @property
     def expects_members(self) -> bool:
         """Whether members from before a restart may still join."""
-        return bool(self._expected)
+        return self._former.awaited
 
     def hand_over(self) -> None:
         """The broker assigns the partitions from now on. The group must not be used afterwards."""
@@ -209,8 +204,7 @@ class ClassicGroup:
             member.alive()
             self._known_generations[member.member_id] = generation
             self.generation = max(self.generation, generation)
-        self._expected.clear()
-        self._expecting.cancel()
+        self._former.clear()
         self.leader = next(iter(self.members), None)
         self.protocol = self._protocols.select(self.members.values())
         self.state = STABLE
@@ -219,7 +213,7 @@ class ClassicGroup:
     # Joining
 
     def _join_new(self, join: Join) -> asyncio.Future[Joined]:
-        member_id = self._new_id(join.instance_id or join.client_id or "member")
+        member_id = self._recorder.new_id(join.instance_id or join.client_id or "member")
         if join.instance_id in self._instances:
             return self._take_over_instance(join, member_id)
         if len(self.members) + len(self._pending) >= self._options.members_max:
@@ -290,7 +284,7 @@ class ClassicGroup:
             self.leader = member_id
         if self.state == STABLE and self._protocols.select(self.members.values()) == self.protocol:
             member.alive()
-            self._bumped(self.generation, tuple(self.members))
+            self._recorder.record(self.name, self.generation, tuple(self.members))
             return _answered(self._unchanged_for(member, led or "", join.may_skip_assignment))
         future = self._wait_for_join(member)
         self._rebalance()
@@ -352,7 +346,7 @@ class ClassicGroup:
 
     def _end_joining_if_complete(self) -> None:
         if self.state == PREPARING and not (
-            self._gathering or self._awaited or self._pending or self._expected
+            self._gathering or self._awaited or self._pending or self._former.awaited
         ):
             self._end_joining()
 
@@ -363,14 +357,10 @@ class ClassicGroup:
             self._phase.start(step)
             return
         gathered, self._gathering = self._gathering, False
-        if gathered and self._expected:
+        if gathered and self._former.awaited:
             self._phase.start(self._rebalance_ms())
         else:
             self._end_joining()
-
-    def _expect_no_more(self) -> None:
-        self._expected.clear()
-        self._end_joining_if_complete()
 
     def _end_joining(self) -> None:
         """Start a generation with the members that joined. Static members stay until their session expires."""
@@ -383,11 +373,10 @@ class ClassicGroup:
             self._phase.start(self._rebalance_ms())  # no member joined, and a generation needs a leader
             return
         self._phase.cancel()
-        self._expecting.cancel()
-        self._expected.clear()
+        self._former.clear()
         self._known_generations.clear()
         self.generation += 1
-        self._bumped(self.generation, tuple(self.members))
+        self._recorder.record(self.name, self.generation, tuple(self.members))
         if not self.members:
             self.state, self.leader, self.protocol = EMPTY, None, None
             return
@@ -466,7 +455,8 @@ class ClassicGroup:
 
     def _check_joined(self, member_id: str, generation: int) -> None:
         """Raises RebalanceInProgress for a member of the last generation that has not joined again here."""
-        if generation == self.generation and member_id in self._expected:
+        if generation == self.generation and member_id in self._former:
+            self._former.hear(member_id)
             raise RebalanceInProgress(self.name)
 
     def _of_instance(self, instance_id: str | None) -> ClassicMember | None:

@@ -9,7 +9,6 @@ What it needs is its members' subscription; `assigned_group.py` has the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 
 from mainstem.broker.groups.assigned_group import AssignedGroup
 from mainstem.broker.groups.assigned_member import LEFT_FOR_NOW, UNRELEASED, UNREVOKED, MemberHeartbeat
@@ -19,6 +18,7 @@ from mainstem.broker.groups.consumer_member import (
     ConsumerHeartbeatResult,
     ConsumerMember,
 )
+from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.member import Join
 from mainstem.broker.groups.member_states import restored_consumer, stored_consumer
 from mainstem.broker.groups.options import GroupOptions
@@ -35,7 +35,6 @@ from mainstem.errors import (
     UnreleasedInstance,
 )
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
-from mainstem.ledger.topics import Topics
 
 
 class ConsumerGroup(AssignedGroup[ConsumerMember]):
@@ -47,16 +46,14 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
         name: str,
         timers: Timers,
         options: GroupOptions,
-        topics: Callable[[], Topics],
+        coordinator: GroupCoordinator,
         *,
-        settings: Callable[[], Mapping[str, str]] = dict,
         before: StoredGroup | None = None,
-        expelled: Callable[[], None] = lambda: None,
     ) -> None:
         self._matched: dict[str, frozenset[str]] = {}  # pattern → topic names
         self._read: frozenset[str] = frozenset()  # names of topics
         self._sizes: dict[bytes, int] = {}  # id of a subscribed topic → its number of partitions
-        super().__init__(name, timers, options, topics, settings=settings, before=before, expelled=expelled)
+        super().__init__(name, timers, options, coordinator, before=before)
         if before is not None:
             # A target covers every partition of every subscribed topic, so it gives their previous number.
             for given in self.target.values():
@@ -93,7 +90,7 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
         return member.session_ms or self._settings().session_ms
 
     def _settings(self) -> ConsumerSettings:
-        return ConsumerSettings.of(self._own_settings(), self._options)
+        return ConsumerSettings.of(self._coordinator.settings(self.name), self._options)
 
     def remove(self, instance_id: str) -> None:
         """Remove a static member on behalf of an administrator. Raises UnknownMember."""
@@ -241,7 +238,7 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
 
     def _assign(self) -> None:
         """Compute a new target if the members, their subscriptions or the topics have changed."""
-        digest = self._topics().digest
+        digest = self._coordinator.topics.digest
         if digest != self._topics_seen:
             found = self._topics_by_pattern()
             sizes = self._look_at_topics()
@@ -250,7 +247,7 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
             self._sizes, self._topics_seen = sizes, digest
         if self.epoch == self.target_epoch:
             return
-        topics = self._topics()
+        topics = self._coordinator.topics
         ids = {name: topic.topic_id for name in self._read if (topic := topics.get(name)) is not None}
         readers = {
             member.member_id: frozenset(ids[name] for name in self._names_of(member) if name in ids)
@@ -260,7 +257,7 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
 
     def _look_at_topics(self) -> dict[bytes, int]:
         """The number of partitions of each subscribed topic."""
-        topics = self._topics()
+        topics = self._coordinator.topics
         patterns = {member.pattern for member in self.members.values() if member.pattern}
         matched = {pattern: self._matching(pattern) for pattern in patterns}
         # Unchanged values stay the same object: many members share them, and identity makes comparisons fast.
@@ -296,7 +293,7 @@ class ConsumerGroup(AssignedGroup[ConsumerMember]):
         """The full names of the topics in the group's namespace whose plain names match."""
         namespace = split_id(self.name)[0]
         full_names = {
-            topic.plain_name: topic.name for topic in self._topics() if topic.namespace == namespace
+            topic.plain_name: topic.name for topic in self._coordinator.topics if topic.namespace == namespace
         }
         return frozenset(full_names[name] for name in matching(pattern, full_names))
 

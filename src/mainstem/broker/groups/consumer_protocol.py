@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol tell each other: subscriptions and assignments.
+"""Messages between consumers of the classic protocol: subscriptions and assignments.
 
 The coordinator of a classic group passes these bytes on unread. It reads and writes them for classic members of a group
 whose partitions the broker assigns.

@@ -7,10 +7,9 @@ members takes few commits, and a heartbeat that changes nothing takes none.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+from typing import Protocol
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.streams_group import StreamsGroup
 from mainstem.errors import GroupOvertaken, MainstemError
@@ -23,12 +22,22 @@ from mainstem.ledger.consumer_groups import (
 from mainstem.ledger.group_generations import BumpGeneration
 from mainstem.log.log import Log
 
-_log = logging.getLogger("mainstem.groups")
+_log = events.named("groups")
+
+
+class PersistenceOwner(Protocol):
+    def on_lost(self, keeper: GroupPersistence) -> None:
+        """The last decisions are not in the ledger: discard the group, and continue from ledger state."""
+        ...
+
+    def on_downgraded(self, keeper: GroupPersistence) -> None:
+        """The last member of the next generation left. The other members assign the partitions again, and the ledger
+        does not hold the group."""
+        ...
 
 
 class GroupPersistence:
-    """Persistence of one group. Once `lost` is called, the group is discarded: continue from ledger state. Once
-    `downgraded` is called, its members assign the partitions again, and the ledger does not hold the group.
+    """Persistence of one group.
 
     On a shared log, a group that another broker may have coordinated is taken over first: from then on the other
     broker's changes are rejected, and all its earlier changes are known."""
@@ -38,15 +47,13 @@ class GroupPersistence:
         log: Log,
         group: ConsumerGroup | StreamsGroup,
         revision: int,
-        lost: Callable[[GroupPersistence], None],
-        downgraded: Callable[[GroupPersistence], None],
+        owner: PersistenceOwner,
     ) -> None:
         self.group = group
         self.revision = revision  # of the group in the ledger; 0 = not in the ledger
         self.taken_over = log.sharing is None or not revision
         self._log = log
-        self._lost = lost
-        self._downgraded = downgraded
+        self._owner = owner
         self._over = False
         self._unkept_epoch: int | None = None  # the group's epoch when it was too large to store
         self._writing: asyncio.Task[None] | None = None
@@ -97,7 +104,7 @@ class GroupPersistence:
         if not kept.revision and not self.group.empty:
             # The next coordinator will not recognise its members. The next rebalance may make the group smaller.
             self._unkept_epoch = change.epoch
-            _log.warning("group too large to persist", extra={"group": self.group.name})
+            _log.warning("group too large to persist", group=self.group.name)
         before = self._log.ledger.group_generations.get(self.group.name)
         if before is not None:  # the group was a classic one
             await self._log.propose(BumpGeneration(before.group, before.generation, ()))
@@ -118,16 +125,16 @@ class GroupPersistence:
         if error is None:
             if self.group.all_classic and not self.revision and not self.group.has_unsaved_changes:
                 self._over = True
-                self._downgraded(self)
+                self._owner.on_downgraded(self)
                 return
             self.begin()  # also write changes that no request waits for
             return
         self._over = True
         if not isinstance(error, MainstemError):
-            _log.error("group not persisted", exc_info=error, extra={"group": self.group.name})
+            _log.failure("group not persisted", error, group=self.group.name)
         elif not isinstance(error, GroupOvertaken):
-            _log.warning("group not persisted", extra={"group": self.group.name, "error": str(error)})
-        self._lost(self)
+            _log.warning("group not persisted", group=self.group.name, error=str(error))
+        self._owner.on_lost(self)
 
 
 def bump_generation(group: str, generation: int, members: tuple[str, ...]) -> BumpGeneration:

@@ -43,7 +43,7 @@ class MovedMember(NamedTuple):
 
 
 def heartbeat_of(join: Join, topics: Topics) -> ConsumerHeartbeat:
-    """What a classic member that joins tells the broker. Raises InconsistentProtocol."""
+    """The join of a classic member, as a heartbeat. Raises InconsistentProtocol."""
     subscription = read_subscription(join.protocols[0][1]) if join.protocols else None
     if join.protocol_type != CONSUMER_PROTOCOL or subscription is None:
         raise InconsistentProtocol(

@@ -15,7 +15,14 @@ from mainstem.errors import (
     StreamNotFound,
     TopicNotFound,
 )
-from mainstem.ledger.cursors import CommitOffsets, Cursor, DeleteOffsets, ExpireOffsets, OffsetsDeleted
+from mainstem.ledger.cursors import (
+    NO_POSITION,
+    CommitOffsets,
+    Cursor,
+    DeleteOffsets,
+    ExpireOffsets,
+    OffsetsDeleted,
+)
 from mainstem.log.log import Log
 
 __all__ = ["OWN_PREFIX", "CommittedOffsets", "Cursor", "OffsetToCommit"]
@@ -26,9 +33,13 @@ OWN_PREFIX = "mainstem:"  # of the broker's own cursors: clients cannot join the
 class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
-    offset: int
+    offset: int | None  # None = remove the committed offset
     metadata: str = ""
     leader_epoch: int = -1
+
+    def row(self, stream: int) -> tuple[int, int, str]:
+        """For the ledger."""
+        return stream, NO_POSITION if self.offset is None else self.offset, self.metadata
 
 
 class CommittedOffsets:
@@ -73,7 +84,7 @@ class CommittedOffsets:
             for offset in offsets:
                 stream = self.committable(offset)
                 if isinstance(stream, int):
-                    rows.append((stream, offset.offset, offset.metadata))
+                    rows.append(offset.row(stream))
                     epochs.append(max(offset.leader_epoch, -1))
                 outcomes.append(None if isinstance(stream, int) else stream)
             if not rows:
@@ -106,13 +117,14 @@ class CommittedOffsets:
 
     def committable(self, offset: OffsetToCommit) -> int | MainstemError:
         """The stream of an offset, or why it cannot be committed."""
-        if not 0 <= offset.offset <= limits.OFFSET_MAX:
+        try:
+            stream = self.stream(offset.topic, offset.partition)
+        except (TopicNotFound, PartitionNotFound) as error:
+            return error
+        if offset.offset is not None and not 0 <= offset.offset <= limits.OFFSET_MAX:
             return InvalidInput(f"{offset.offset} is not an offset that can be committed")
         if len(offset.metadata.encode()) > limits.CURSOR_METADATA_BYTES_MAX:
             return OffsetMetadataTooLarge(
                 f"the metadata of an offset has at most {limits.CURSOR_METADATA_BYTES_MAX} bytes"
             )
-        try:
-            return self.stream(offset.topic, offset.partition)
-        except (TopicNotFound, PartitionNotFound) as error:
-            return error
+        return stream

@@ -7,12 +7,12 @@ Apache Kafka 4.3 there are no warm-up tasks: clients do not report how far they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from zlib import crc32
 
 from mainstem.broker.groups.assigned_group import AssignedGroup
 from mainstem.broker.groups.assigned_member import MemberHeartbeat
 from mainstem.broker.groups.assignors import Partitions
+from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.member_states import restored_streams, stored_streams
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.settings import StreamsSettings
@@ -27,7 +27,6 @@ from mainstem.broker.groups.timers import Timers
 from mainstem.broker.groups.topology_topics import GroupStatus, StatusCode, TopologyTopics, fit_topics
 from mainstem.errors import InvalidInput, InvalidTopology, UnknownMember
 from mainstem.ledger.consumer_groups import ConsumerMemberState, StoredGroup
-from mainstem.ledger.topics import Topics
 from mainstem.ledger.topology import InternalTopic, Topology
 
 _NO_TOPICS = TopologyTopics({}, {})
@@ -42,17 +41,15 @@ class StreamsGroup(AssignedGroup[StreamsMember]):
         name: str,
         timers: Timers,
         options: GroupOptions,
-        topics: Callable[[], Topics],
+        coordinator: GroupCoordinator,
         *,
-        settings: Callable[[], Mapping[str, str]] = dict,
         before: StoredGroup | None = None,
-        expelled: Callable[[], None] = lambda: None,
     ) -> None:
         self.fitted = _NO_TOPICS
         self._standbys = 0  # of the target
         self._stopped_by: str | None = None  # the member that asked all to stop
         self._endpoints_known: tuple[int, tuple[EndpointTasks, ...]] = (0, ())  # with their version
-        super().__init__(name, timers, options, topics, settings=settings, before=before, expelled=expelled)
+        super().__init__(name, timers, options, coordinator, before=before)
         if before is not None:
             self._standbys = self._settings().standbys
             self._look_at_topics()
@@ -188,7 +185,7 @@ class StreamsGroup(AssignedGroup[StreamsMember]):
     # Target
 
     def _assign(self) -> None:
-        digest = self._topics().digest
+        digest = self._coordinator.topics.digest
         if digest != self._topics_seen:
             before = self.fitted
             self._look_at_topics()
@@ -220,13 +217,13 @@ class StreamsGroup(AssignedGroup[StreamsMember]):
             self.fitted = TopologyTopics({}, {}, (), problem)
 
     def _count(self, name: str) -> int | None:
-        topic = self._topics().get(name)
+        topic = self._coordinator.topics.get(name)
         return None if topic is None else len(topic.streams)
 
     # Members
 
     def _settings(self) -> StreamsSettings:
-        return StreamsSettings.of(self._own_settings(), self._options)
+        return StreamsSettings.of(self._coordinator.settings(self.name), self._options)
 
     def _session_ms(self, member: StreamsMember) -> int:
         return self._settings().session_ms

@@ -6,16 +6,15 @@ assignment at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat, ConsumerHeartbeatResult
+from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.timers import Timer, Timers
 from mainstem.broker.share.assignor import assign_shared
 from mainstem.broker.share.settings import ShareSettings
 from mainstem.errors import FencedMemberEpoch, GroupFull, UnknownMember, WrongGroupKind
-from mainstem.ledger.topics import Topics
 
 
 @dataclass(slots=True, eq=False)
@@ -36,13 +35,13 @@ class ShareGroup:
     kind = "Share"
     protocol_type = "share"
 
-    def __init__(self, name: str, timers: Timers, members_max: int, topics: Callable[[], Topics]) -> None:
+    def __init__(self, name: str, timers: Timers, members_max: int, coordinator: GroupCoordinator) -> None:
         self.name = name
         self.epoch = 0  # counts changes of the subscription
         self.members: dict[str, ShareMember] = {}
         self._timers = timers
         self._members_max = members_max
-        self._topics = topics
+        self._coordinator = coordinator
         self._sizes: dict[str, tuple[bytes, int]] = {}  # subscribed topic → id, partitions
         self._topics_seen: int | None = None  # digest of the topics at the last check
         self._changed = False  # members or subscriptions changed since the last assignment
@@ -123,7 +122,7 @@ class ShareGroup:
 
     def _assign(self) -> None:
         """Assign again if the members, their subscriptions or the topics have changed."""
-        topics = self._topics()
+        topics = self._coordinator.topics
         if not self._changed and topics.digest == self._topics_seen:
             return
         names = frozenset[str]().union(*(member.topics for member in self.members.values()))

@@ -244,7 +244,7 @@ class ShareService:
         """Archive records that are lost and can never be read."""
         lost = await self._acquire(share, member, limits.SHARE_IN_FLIGHT_MAX, within, settings)
         ranges = [(first, last, int(Verdict.REJECT)) for first, last, _ in lost.runs]
-        _log.error("lost records passed over", group=share.group, stream=share.stream, end=within[1])
+        _log.error("lost records skipped", group=share.group, stream=share.stream, end=within[1])
         await self.settle(share.group, member, share.stream, ranges)
 
     async def _open(self, group: str, stream: int, settings: ShareSettings) -> Share:

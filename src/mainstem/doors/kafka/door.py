@@ -7,11 +7,13 @@ import base64
 import hashlib
 import ipaddress
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 from mainstem import events, limits
 from mainstem.address import Address, listener_name
+from mainstem.api.server import ClientTraffic
 from mainstem.broker.broker import Broker
 from mainstem.broker.cluster.clock import Clock, SystemClock
 from mainstem.broker.namespaces import NamespaceView, view_of
@@ -86,6 +88,13 @@ class KafkaDoor:
         await server.start_serving()
         return bound
 
+    def clients(self) -> Iterator[ClientTraffic]:
+        """The clients of the open connections, with their traffic."""
+        if not self._servers:
+            return
+        for (client, principal, host), (number, received, sent) in self._connections.traffic().items():
+            yield ClientTraffic("kafka", client, principal, host, number, received, sent)
+
     def _new_context(self, address: Address, advertised: Address, view: NamespaceView | None) -> KafkaContext:
         """The context of one listener. Clients learn the addresses of the listeners for the same namespace."""
         broker = self._broker
@@ -154,7 +163,7 @@ def _reachable(bound: Address) -> Address:
         return bound
     named = Address(socket.gethostname(), bound.port)
     _log.warning(
-        "clients are sent to this machine's name",
+        "host name advertised",
         address=named,
         message="give --kafka-advertise HOST:PORT if clients cannot resolve it",
     )

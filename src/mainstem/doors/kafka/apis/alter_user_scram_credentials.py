@@ -57,11 +57,9 @@ async def _outcome(call: Call, changes: list[_Change]) -> ItemResult:
 
 def _command(call: Call, change: _Change) -> PutScramCredential | DeleteScramCredential:
     if change.mechanism not in KEY_BYTES:
-        raise ItemRefused(
-            ErrorCode.unsupported_sasl_mechanism, f"no mechanism has the number {change.mechanism}"
-        )
+        raise ItemRefused(ErrorCode.unsupported_sasl_mechanism, f"unknown SCRAM mechanism {change.mechanism}")
     if not 0 < len(change.name) <= limits.NAME_CHARS_MAX:
-        raise ItemRefused(ErrorCode.unacceptable_credential, "a user has a name, and it is not that long")
+        raise ItemRefused(ErrorCode.unacceptable_credential, "a user needs a name, and this one is too long")
     if isinstance(change, ScramCredentialDeletion):
         if call.context.broker.security.credential(change.name, change.mechanism) is None:
             raise ItemRefused(ErrorCode.resource_not_found, "the user has no such credential")

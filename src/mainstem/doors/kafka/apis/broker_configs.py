@@ -1,4 +1,4 @@
-"""What a broker tells about its settings, under the names Kafka clients know."""
+"""A broker's settings, under the names that Kafka clients know."""
 
 from __future__ import annotations
 

@@ -1,54 +1,67 @@
-"""Change topic settings: shared by AlterConfigs and IncrementalAlterConfigs."""
+"""Change settings of resources: shared by AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from mainstem.broker.topics.service import TopicConfig
-from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of, repeated
+from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, outcome_of, repeated, side_by_side
 from mainstem.doors.kafka.apis.config_entries import Resource
-from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.errors import MainstemError
 
 
-async def change_resource(
-    context: KafkaContext,
-    resource_type: int,
-    name: str,
-    change: Callable[[TopicConfig], TopicConfig],
-    *,
-    dry_run: bool,
-) -> ItemResult:
-    """Apply `change` to a topic's config. It may raise Refused or InvalidConfig."""
-    try:
-        if resource_type != Resource.TOPIC:
-            raise _unchangeable(resource_type)
-        await context.broker.change_topic(name, change, dry_run=dry_run)
-    except (MainstemError, ItemRefused) as error:
-        return outcome_of(error)
-    return DONE
+class _Entry(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
-def check_once(names: Iterable[str]) -> None:
-    """Raises Refused if a setting is given more than once."""
-    twice = repeated(names)
-    if twice:
-        raise ItemRefused(ErrorCode.invalid_request, f"{min(twice)[:64]} is given more than once")
+class _Named(Protocol):
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Iterable[_Entry]: ...
+
+
+Wanted = TypeVar("Wanted", bound=_Named)
+Answer = TypeVar("Answer")
+
+
+async def change_each(
+    resources: Sequence[Wanted], change: Callable[[Wanted], Awaitable[None]], answer: Callable[..., Answer]
+) -> tuple[Answer, ...]:
+    """The results of `change`, which may raise ItemRefused or MainstemError."""
+    twice = repeated((resource.resource_type, resource.resource_name) for resource in resources)
+
+    async def result(resource: Wanted) -> Answer:
+        kind, name = resource.resource_type, resource.resource_name
+        outcome = DONE
+        try:
+            if (kind, name) in twice:
+                raise ItemRefused(ErrorCode.invalid_request, "the request names this resource more than once")
+            if settings := repeated(entry.name for entry in resource.configs):
+                raise ItemRefused(ErrorCode.invalid_request, f"{min(settings)[:64]} is given more than once")
+            await change(resource)
+        except (MainstemError, ItemRefused) as error:
+            outcome = outcome_of(error)
+        return answer(
+            error_code=outcome.code, error_message=outcome.message, resource_type=kind, resource_name=name
+        )
+
+    return tuple(await side_by_side(result, resources))
 
 
 def value_given(name: str, value: str | None) -> str:
-    """Raises Refused for null."""
+    """Raises ItemRefused for null."""
     if value is None:
         raise ItemRefused(ErrorCode.invalid_request, f"{name[:64]} needs a value")
     return value
 
 
-TWICE = ItemResult(ErrorCode.invalid_request, "the request names this resource more than once")
-
-
-def _unchangeable(resource_type: int) -> ItemRefused:
+def unchangeable(resource_type: int) -> ItemRefused:
     if resource_type == Resource.BROKER:
         return ItemRefused(
             ErrorCode.invalid_request,

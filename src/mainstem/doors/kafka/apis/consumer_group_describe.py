@@ -14,25 +14,21 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32
 
-from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.classic import DEAD
 from mainstem.broker.groups.consumer import ConsumerGroup
 from mainstem.broker.groups.consumer_member import ConsumerMember
 from mainstem.doors.kafka.apis.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.transport.api import Api, Call
-from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.operations import on_groups
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 _CLASSIC, _CONSUMER = i8(0), i8(1)  # kinds of members
 
 
 async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    asked = request.include_authorized_operations
-    groups = tuple(
-        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
-        for name in request.group_ids
-    )
+    operations = on_groups(call, request.group_ids, asked=request.include_authorized_operations)
+    groups = tuple(_describe_group(call, name, allowed) for name, allowed in operations)
     return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
@@ -78,7 +74,7 @@ def _member(call: Call, group: ConsumerGroup, member: ConsumerMember) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=tuple(TopicName(name) for name in sorted(member.topics)),
-        subscribed_topic_regex=member.pattern,
+        subscribed_topic_regex=member.pattern or "",
         assignment=_assignment(call, member.assigned),
         target_assignment=_assignment(call, group.target.get(member.member_id, frozenset())),
         member_type=_CLASSIC if member.classic else _CONSUMER,

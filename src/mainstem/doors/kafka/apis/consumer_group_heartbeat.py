@@ -23,7 +23,7 @@ from mainstem.doors.kafka.apis.by_topic import by_topic
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
-from mainstem.errors import MainstemError
+from mainstem.errors import InvalidInput, MainstemError
 
 _MS = timedelta(milliseconds=1)
 
@@ -44,12 +44,14 @@ async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> Consumer
         error_code=ErrorCode.none,
         member_id=answer.member_id,
         member_epoch=i32(answer.epoch),
-        heartbeat_interval=i32Timedelta.parse(answer.heartbeat_ms * _MS),
+        heartbeat_interval=i32Timedelta.parse((answer.heartbeat_ms if answer.epoch >= 0 else 0) * _MS),
         assignment=None if answer.assigned is None else _assignment(answer.assigned),
     )
 
 
 def _beat(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    if request.member_epoch == 0 and request.topic_partitions is None:
+        raise InvalidInput("a member that joins says that it owns no partitions yet")
     rebalance_ms = request.rebalance_timeout // _MS
     names = request.subscribed_topic_names
     access = call.context.access

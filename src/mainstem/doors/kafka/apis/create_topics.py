@@ -29,7 +29,7 @@ from mainstem.doors.kafka.apis.config_entries import SOURCES
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
-from mainstem.errors import InvalidConfig, MainstemError
+from mainstem.errors import InvalidConfig, MainstemError, TopicExists
 
 _BY_DEFAULT = -1
 
@@ -46,6 +46,8 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
 async def _create(context: KafkaContext, wanted: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
         check_name(wanted.name)
+        if context.broker.streams.get(wanted.name) is not None:
+            raise TopicExists(wanted.name)
         partitions = _partitions(context, wanted)
         config = _config(context, wanted)
         info = await context.broker.create_topic(

@@ -40,17 +40,13 @@ async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeCl
 
 def _check(components: tuple[ComponentData, ...]) -> None:
     for component in components:
-        check_type(component.entity_type)
+        check_type(component.entity_type, ErrorCode.unsupported_version)
         if component.match_type not in (_EXACT, _DEFAULT, _ANY):
-            raise ItemRefused(
-                ErrorCode.invalid_request, f"no way to match has the number {component.match_type}"
-            )
+            raise ItemRefused(ErrorCode.invalid_request, f"unknown match type {component.match_type}")
         if (component.match is None) != (component.match_type != _EXACT):
-            raise ItemRefused(
-                ErrorCode.invalid_request, "an exact match needs a name, and no other may have one"
-            )
+            raise ItemRefused(ErrorCode.invalid_request, "only an exact match has a name, and it needs one")
     if repeated(component.entity_type for component in components):
-        raise ItemRefused(ErrorCode.invalid_request, "a filter asks twice for one type of entity")
+        raise ItemRefused(ErrorCode.invalid_request, "a filter names a type of entity twice")
 
 
 def _picks(request: DescribeClientQuotasRequest, entity: RateEntity) -> bool:

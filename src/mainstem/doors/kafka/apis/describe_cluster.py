@@ -13,7 +13,7 @@ from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
-_BROKERS = 1  # broker endpoints
+_BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
 
 
 async def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -21,7 +21,9 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.mismatched_endpoint_type,
+            error_code=ErrorCode.mismatched_endpoint_type
+            if request.endpoint_type == _CONTROLLERS
+            else ErrorCode.unsupported_endpoint_type,
             error_message="this is a broker: it lists brokers (1) only",
             cluster_id=context.cluster_id,
             brokers=(),

@@ -22,7 +22,7 @@ import io
 import struct
 from collections.abc import Collection
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import NamedTuple
 
@@ -52,11 +52,13 @@ from mainstem.doors.kafka.apis.config_entries import (
 from mainstem.doors.kafka.apis.group_configs import GroupConfig, group_configs
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport import namespaces
-from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
+from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, off_loop
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.versions import convert
 from mainstem.doors.kafka.transport.wire import INT16, INT32, NO_TAGS, write_count, write_string
 from mainstem.errors import MainstemError, Unavailable
+
+KAFKA_CONFIGS_INLINE_BYTES_MAX = 8 * limits.KIB  # a larger request is read on a thread
 
 _FLEXIBLE_FROM = 4
 _INT8 = struct.Struct(">b")
@@ -64,7 +66,13 @@ _NO_THROTTLE = INT32.pack(0)
 
 
 def handle(call: Call, body: memoryview, reply: Reply) -> None:
-    reply.run(_answer(call, messages.read(API, call.version, bytes(body)), reply))
+    reply.run(_read_and_answer(call, bytes(body), reply))
+
+
+async def _read_and_answer(call: Call, body: bytes, reply: Reply) -> None:
+    read = partial(messages.read, API, call.version, body)
+    small = len(body) <= KAFKA_CONFIGS_INLINE_BYTES_MAX
+    await _answer(call, read() if small else await off_loop(call, read), reply)
 
 
 async def _answer(call: Call, request: DescribeConfigsRequest, reply: Reply) -> None:
@@ -184,7 +192,8 @@ def _broker_settings(context: KafkaContext, name: str) -> list[BrokerSetting]:
         return [setting for setting in broker_settings(context) if setting.changed is not None]
     if name != str(context.node_id):
         raise ItemRefused(
-            ErrorCode.invalid_request, f"this is broker {context.node_id}: it knows nothing of {name!r}"
+            ErrorCode.invalid_request,
+            f"this is broker {context.node_id}: it does not have the settings of {name!r}",
         )
     return broker_settings(context)
 

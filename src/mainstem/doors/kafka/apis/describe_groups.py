@@ -12,11 +12,10 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
-from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
-from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.operations import on_groups
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import NotCoordinator
 
@@ -25,11 +24,8 @@ _FIRST_WITH_NOT_FOUND = 6
 
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    asked = request.include_authorized_operations
-    groups = tuple(
-        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
-        for name in request.groups
-    )
+    operations = on_groups(call, request.groups, asked=request.include_authorized_operations)
+    groups = tuple(_describe_group(call, name, allowed) for name, allowed in operations)
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 

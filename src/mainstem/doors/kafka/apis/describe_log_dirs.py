@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
-from kio.schema.describe_log_dirs.v4.response import (
+from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -84,4 +84,4 @@ def _size(context: KafkaContext, topic: Topic, partition: int) -> DescribeLogDir
     )
 
 
-API = Api(35, 1, 4, handle)
+API = Api(35, 1, 5, handle)

@@ -57,6 +57,7 @@ from mainstem.doors.kafka.apis.fetch_poll import FetchLimits, FetchPart, FetchPo
 from mainstem.doors.kafka.apis.fetch_session import FetchSession, SessionPoll
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, UNKNOWN_EPOCH, wrong_epoch
 from mainstem.doors.kafka.transport.api import Call, FastApi, Part, Reply, RequestOrder
+from mainstem.doors.kafka.transport.message_bounds import KAFKA_PARTITIONS_PER_REQUEST_MAX
 from mainstem.doors.kafka.transport.wire import (
     INT32,
     NO_TAGS,
@@ -183,6 +184,7 @@ def _parse(call: Call, body: memoryview) -> _Request:
         at = _HEAD_4.size
     topics, at = count(body, at, flexible)
     parts: list[FetchPart] = []
+    _check_items(topics)
     for _ in range(topics):
         at = _parse_topic(call, version, body, at, parts)
     forgotten, rack = _parse_rest(version, body, at)
@@ -211,8 +213,9 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, parts: lis
     at = (topic_id(body, at) if version >= _TOPIC_IDS_FROM else string(body, at, flexible))[1]
     key = bytes(body[begin:at])
     topic, unknown = _find(call, version, key)
-    namespace = "default" if topic is None else topic.namespace
+    name = "" if topic is None else topic.name
     partitions, at = count(body, at, flexible)
+    _check_items(len(parts) + partitions)
     for _ in range(partitions):
         epoch = -1
         if version >= 12:
@@ -227,13 +230,21 @@ def _parse_topic(call: Call, version: int, body: memoryview, at: int, parts: lis
         else:
             index, offset, most = _PART_4.unpack_from(body, at)
             at += _PART_4.size
-        part = FetchPart(key, namespace, index, find_stream(topic, index), offset, most)
+        part = FetchPart(key, name, index, find_stream(topic, index), offset, most)
         if part.stream < 0:
             part.code = unknown
         elif epoch not in (LEADER_EPOCH, UNKNOWN_EPOCH):
             part.code = wrong_epoch(epoch)
         parts.append(part)
     return skip_tags(body, at) if flexible else at
+
+
+def _check_items(items: int) -> None:
+    """Raises MalformedRequest."""
+    if items > KAFKA_PARTITIONS_PER_REQUEST_MAX:
+        raise MalformedRequest(
+            f"a Fetch request names more than {KAFKA_PARTITIONS_PER_REQUEST_MAX} topics or partitions"
+        )
 
 
 def _parse_rest(version: int, body: memoryview, at: int) -> tuple[list[tuple[bytes, int]], str]:
@@ -243,6 +254,7 @@ def _parse_rest(version: int, body: memoryview, at: int) -> tuple[list[tuple[byt
     gone: list[tuple[bytes, int]] = []
     if version >= 7:
         forgotten, at = count(body, at, flexible)
+        _check_items(forgotten)
         for _ in range(forgotten):
             begin = at
             _, at = topic_id(body, at) if version >= _TOPIC_IDS_FROM else string(body, at, flexible)
@@ -250,6 +262,7 @@ def _parse_rest(version: int, body: memoryview, at: int) -> tuple[list[tuple[byt
             partitions, at = count(body, at, flexible)
             if at + 4 * partitions > len(body):
                 break
+            _check_items(len(gone) + partitions)
             gone += ((key, index) for (index,) in INT32.iter_unpack(body[at : at + 4 * partitions]))
             at += 4 * partitions
             if flexible:

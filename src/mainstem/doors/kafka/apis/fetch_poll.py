@@ -34,20 +34,18 @@ class FetchPart:
         "index",
         "key",
         "max_bytes",
-        "namespace",
         "offset",
         "size",
         "stable_end",
         "start",
         "stored_from",
         "stream",
+        "topic",
     )
 
-    def __init__(
-        self, key: bytes, namespace: str, index: int, stream: int, offset: int, max_bytes: int
-    ) -> None:
+    def __init__(self, key: bytes, topic: str, index: int, stream: int, offset: int, max_bytes: int) -> None:
         self.key = key  # name or id of the topic, as the response repeats it
-        self.namespace = namespace
+        self.topic = topic  # its name; "" if it does not exist
         self.index = index
         self.stream = stream
         self.offset = offset
@@ -97,8 +95,9 @@ class FetchPoll:
         self._write = write
         self._max_wait_s = min(wanted.max_wait_ms, limits.READ_WAIT_MS_MAX) / 1000
         self._max_bytes = min(wanted.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
+        self._scope = call.context.broker.rates.scope
         self._rates = call.context.broker.rates.stored
-        self._limiters: dict[str, RateLimiter] = {}  # by namespace, for the current request
+        self._limiters: dict[str, RateLimiter] = {}  # by scope, for the current request
         self._min_bytes = min(wanted.min_bytes, self._max_bytes)
         self._committed_only = wanted.committed_only
         self._parts = _rotated(call.context, parts)
@@ -148,10 +147,10 @@ class FetchPoll:
     def _in_debt(self, reply: Reply) -> bool:
         """Find the client's rate limits. True: the client is over its limit, so this response has no records."""
         group = self._call.context.group_names.group_of(self._call, reply.connection)
-        for namespace in self._namespaces():
-            limiter = self._call.consuming(namespace, group)
+        for scope in self._scopes():
+            limiter = self._call.consuming(scope, group)
             if limiter is not None:
-                self._limiters[namespace] = limiter
+                self._limiters[scope] = limiter
         for limiter in self._limiters.values():
             # A response far over the limit would throttle the client for hours.
             self._max_bytes = min(self._max_bytes, limiter.burst_bytes)
@@ -159,14 +158,14 @@ class FetchPoll:
         self._min_bytes = min(self._min_bytes, self._max_bytes)
         return self.throttle_ms > 0
 
-    def _namespaces(self) -> set[str]:
-        return {part.namespace for part in self._parts}
+    def _scopes(self) -> set[str]:
+        return {self._scope(part.topic) for part in self._parts}
 
     def _pay(self) -> int:
         """Count the response against the limits. Returns how long to throttle the client."""
         held_ms = self.throttle_ms
-        for namespace, limiter in self._limiters.items():
-            served = [part for part in self._parts if part.size and part.namespace == namespace]
+        for scope, limiter in self._limiters.items():
+            served = [part for part in self._parts if part.size and self._scope(part.topic) == scope]
             if served:
                 slices = (slice for part in served for slice in part.batches)
                 records = sum(map(record_count, slices)) if limiter.counts_records else 0
@@ -368,7 +367,7 @@ class FetchPoll:
             self._call.memory = self
 
     def _bound(self, part: FetchPart) -> None:
-        if part.stream < 0:
+        if part.stream < 0 or part.code:
             return
         try:
             part.start, part.end = self._streams.bounds(part.stream)
@@ -377,7 +376,7 @@ class FetchPoll:
             part.batches, part.size = [], 0
             return
         part.stable_end = self._streams.stable_end(part.stream, part.end)
-        if self._committed_only and not part.code:
+        if self._committed_only:
             part.aborted = self._aborted(part)
 
 

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from mainstem import limits
 from mainstem.broker.streams import find_stream
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.fetch_poll import FetchLimits, FetchPart, FetchPoll
@@ -18,6 +17,10 @@ from mainstem.doors.kafka.transport.api import Call, Part
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.context import KafkaContext
+
+KAFKA_SESSION_PARTITIONS_MAX = (
+    1_000_000  # of all fetch sessions; beyond, clients name their partitions each time
+)
 
 _EPOCHS = (1 << 31) - 1
 
@@ -43,7 +46,7 @@ class FetchSession:
     def open(cls, call: Call, parts: list[FetchPart], find: Find) -> FetchSession | None:
         """None: all sessions together have reached the limit on partitions."""
         context = call.context
-        if context.session_partitions + len(parts) > limits.KAFKA_SESSION_PARTITIONS_MAX:
+        if context.session_partitions + len(parts) > KAFKA_SESSION_PARTITIONS_MAX:
             return None
         session = cls(context, context.access.state, find)
         session.change(parts, ())
@@ -113,12 +116,12 @@ class FetchSession:
         if topic is None or part.stream < 0:
             part.code = unknown
             return
-        part.code, part.namespace = 0, topic.namespace
+        part.code, part.topic = 0, topic.name
         self._streams.watch((part.stream,), part)
 
     @property
-    def namespaces(self) -> set[str]:
-        return {part.namespace for part in self._parts.values()}
+    def topics(self) -> set[str]:
+        return {part.topic for part in self._parts.values()}
 
     def changed(self, part: _SessionPart) -> None:
         """Something became visible in a partition."""
@@ -142,7 +145,7 @@ class _SessionPart(FetchPart):
     __slots__ = ("session", "told")
 
     def __init__(self, session: FetchSession, part: FetchPart) -> None:
-        super().__init__(part.key, part.namespace, part.index, part.stream, part.offset, part.max_bytes)
+        super().__init__(part.key, part.topic, part.index, part.stream, part.offset, part.max_bytes)
         self.code = part.code
         self.session = session
         self.told: tuple[int, int] | None = None  # the bounds in the last answer that named it
@@ -184,8 +187,8 @@ class SessionPoll(FetchPoll):
             part.told = part.start, part.end
         return self._write_answer(self)
 
-    def _namespaces(self) -> set[str]:
-        return self.session.namespaces
+    def _scopes(self) -> set[str]:
+        return set(map(self._scope, self.session.topics))
 
     def _watch(self) -> None:
         self._watched = []  # the partitions watch for the session

@@ -11,9 +11,8 @@ from mainstem.broker.broker_settings import BROKER_SETTINGS
 from mainstem.broker.groups.settings import GROUP_SETTINGS, GroupSetting
 from mainstem.broker.share.shares import ALL_GROUPS, check_settings
 from mainstem.broker.topics.configs import ConfigEdit
-from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
+from mainstem.doors.kafka.apis.bulk import ItemRefused
 from mainstem.doors.kafka.transport.context import KafkaContext
-from mainstem.errors import MainstemError
 
 _ON_BROKERS = "group."  # prefix of a group setting's name as a broker setting
 
@@ -41,40 +40,35 @@ def group_configs(context: KafkaContext, group: str, names: Collection[str] | No
 
 async def edit_group(
     context: KafkaContext, group: str, edits: Iterable[ConfigEdit], *, dry_run: bool
-) -> ItemResult:
-    """Settings that are not named stay as they are."""
+) -> None:
+    """Settings that are not named stay as they are. Raises ItemRefused or MainstemError."""
     if group == ALL_GROUPS:
-        return ItemResult(ErrorCode.invalid_request, "a group has a name")
-    return await _edit(context, group, edits, dry_run=dry_run)
+        raise ItemRefused(ErrorCode.invalid_request, "a group has a name")
+    await _edit(context, group, edits, dry_run=dry_run)
 
 
-async def _edit(
-    context: KafkaContext, group: str, edits: Iterable[ConfigEdit], *, dry_run: bool
-) -> ItemResult:
+async def _edit(context: KafkaContext, group: str, edits: Iterable[ConfigEdit], *, dry_run: bool) -> None:
     put: list[tuple[str, str]] = []
     removed: list[str] = []
-    try:
-        for edit in edits:
-            if edit.operation == "delete":
-                removed.append(edit.name)
-            elif edit.operation == "set":
-                put.append((edit.name, edit.text))
-            else:
-                raise ItemRefused(ErrorCode.invalid_config, f"{edit.name[:64]} is not a list")
-        check_settings(put, removed)
-        if not dry_run:
-            await context.broker.shares.change_settings(group, put, removed)
-    except (ItemRefused, MainstemError) as error:
-        return outcome_of(error)
-    return DONE
+    for edit in edits:
+        if edit.operation == "delete":
+            removed.append(edit.name)
+        elif edit.operation == "set":
+            put.append((edit.name, edit.text))
+        else:
+            raise ItemRefused(ErrorCode.invalid_config, f"{edit.name[:64]} is not a list")
+    check_settings(put, removed)
+    if not dry_run and (put or removed):
+        await context.broker.shares.change_settings(group, put, removed)
 
 
 async def edit_defaults(
     context: KafkaContext, broker: str, edits: Iterable[ConfigEdit], *, dry_run: bool
-) -> ItemResult:
+) -> None:
     """Change broker settings at run time, among them the defaults of all groups. All brokers share them.
 
-    `broker` is empty or the number of any broker: librdkafka cannot leave it empty.
+    `broker` is empty or the number of any broker: librdkafka cannot leave it empty. Raises ItemRefused or
+    MainstemError.
     """
     named: list[ConfigEdit] = []
     own: list[ConfigEdit] = []
@@ -85,30 +79,26 @@ async def edit_defaults(
         elif edit.name.startswith(_ON_BROKERS) and setting in GROUP_SETTINGS:
             named.append(ConfigEdit(setting, edit.operation, edit.text))
         else:
-            return ItemResult(
+            raise ItemRefused(
                 ErrorCode.invalid_config,
                 f"{edit.name[:64]} does not change while a broker runs: those that do are "
                 f"{', '.join(BROKER_SETTINGS)}, and those that begin with {_ON_BROKERS}",
             )
     if broker and broker not in {str(peer.node_id) for peer in context.peers.all()}:
-        return ItemResult(ErrorCode.invalid_request, f"there is no broker {broker[:64]!r}")
-    try:
-        put = [(edit.name, edit.text) for edit in own if edit.operation == "set"]
-        removed = [edit.name for edit in own if edit.operation == "delete"]
-        await context.broker.settings.change(put, removed, dry_run=dry_run or bool(named))
-        outcome = await _edit(context, ALL_GROUPS, named, dry_run=dry_run) if named else DONE
-        if named and outcome is DONE:  # not before: a request changes all of its settings, or none
-            await context.broker.settings.change(put, removed, dry_run=dry_run)
-    except MainstemError as error:
-        return outcome_of(error)
-    return outcome
+        raise ItemRefused(ErrorCode.invalid_request, f"there is no broker {broker[:64]!r}")
+    put = [(edit.name, edit.text) for edit in own if edit.operation == "set"]
+    removed = [edit.name for edit in own if edit.operation == "delete"]
+    # All settings of the request are checked before the first one changes.
+    await context.broker.settings.change(put, removed, dry_run=True)
+    await _edit(context, ALL_GROUPS, named, dry_run=True)
+    if not dry_run:
+        await context.broker.settings.change(put, removed, dry_run=False)
+        await _edit(context, ALL_GROUPS, named, dry_run=False)
 
 
-async def replace_group(
-    context: KafkaContext, group: str, values: dict[str, str], *, dry_run: bool
-) -> ItemResult:
-    """Settings that are not named return to their defaults."""
+async def replace_group(context: KafkaContext, group: str, values: dict[str, str], *, dry_run: bool) -> None:
+    """Settings that are not named return to their defaults. Raises ItemRefused or MainstemError."""
     own = context.broker.shares.own_settings(group)
     edits = [ConfigEdit(name, "delete") for name in own if name not in values]
     edits += [ConfigEdit(name, "set", value) for name, value in values.items()]
-    return await edit_group(context, group, edits, dry_run=dry_run)
+    await edit_group(context, group, edits, dry_run=dry_run)

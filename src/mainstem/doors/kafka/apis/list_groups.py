@@ -23,7 +23,7 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
             group_id=GroupId(group.name),
             protocol_type=group.protocol_type,
             group_state=group.state,
-            group_type=group.kind,
+            group_type=group.kind.lower(),
         )
         for group in (*call.context.groups.list(), *_subscriptions(call))
         if not group.name.startswith(OWN_PREFIX)
@@ -34,7 +34,7 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
 
 
 def _subscriptions(call: Call) -> list[Listed]:
-    """Of the Pulsar door: classic groups of the protocol `pulsar`, as Kafka has no kind for them."""
+    """Subscriptions of the Pulsar door, as classic groups of the protocol `pulsar`: Kafka has no kind for them."""
     groups = call.context.groups
     return [
         subscription_group(name, consumers)._replace(kind=ClassicGroup.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 from kio.schema.list_offsets.v11.response import (
     ListOffsetsPartitionResponse,
@@ -15,7 +16,9 @@ from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH, wrong_epoch
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
-from mainstem.errors import InvalidInput, MainstemError
+from mainstem.errors import MainstemError
+
+_FIRST, _LAST = 1, 11
 
 # Timestamps with a special meaning.
 _LATEST = -1
@@ -24,6 +27,14 @@ _OF_THE_LATEST_TIME = -3
 _EARLIEST_LOCAL = -4  # every record counts as local
 _LATEST_TIERED = -5  # no record counts as tiered
 _EARLIEST_PENDING_UPLOAD = -6  # no record waits for an upload
+_KNOWN_FROM = {  # version of the request
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _OF_THE_LATEST_TIME: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
 _READ_COMMITTED = 1
 
 
@@ -33,7 +44,12 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     await call.context.broker.barrier()  # a lagging broker must not move a client back
     topics = []
     for topic in request.topics:
-        found = [await _partition(streams, topic.name, part, committed_only) for part in topic.partitions]
+        found = [
+            await _partition(streams, topic.name, part, committed_only)
+            if part.timestamp >= 0 or call.version >= _KNOWN_FROM.get(part.timestamp, _LAST + 1)
+            else _refused(part)
+            for part in topic.partitions
+        ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
     return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
@@ -58,6 +74,13 @@ async def _partition(
     )
 
 
+def _refused(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """The response to a timestamp that has no meaning in the version of the request."""
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, error_code=ErrorCode.unsupported_version
+    )
+
+
 async def _place(streams: StreamService, stream: int, time: int, committed_only: bool) -> tuple[int, int]:
     """Offset and timestamp; -1 where there is none."""
     start, end = streams.bounds(stream)
@@ -71,11 +94,9 @@ async def _place(streams: StreamService, stream: int, time: int, committed_only:
         return -1, -1
     if time == _OF_THE_LATEST_TIME:
         found = await streams.of_latest_time(stream)
-    elif time >= 0:
-        found = await streams.at_time(stream, time)
     else:
-        raise InvalidInput(f"no place has the time {time}")
+        found = await streams.at_time(stream, time)
     return found if found is not None and found[0] < end else (-1, -1)
 
 
-API = Api(2, 1, 11, handle)
+API = Api(2, _FIRST, _LAST, handle)

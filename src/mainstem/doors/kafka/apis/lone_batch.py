@@ -3,6 +3,9 @@
 Apart from the correlation id, these requests are equal up to the partition number. So that prefix is compared instead
 of parsed, and the response is a fixed prefix and suffix around one struct. A request that differs from the one before,
 or meets a changed topic, quota or access rule, takes the general path (produce.py).
+
+A client that does not wait for answers sends many of them at once. If their batches have no producer id, those of one
+partition are appended together: to the log they are one slice of several batches.
 """
 
 from __future__ import annotations
@@ -16,8 +19,17 @@ from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.doors.kafka.apis.record_errors import write_record_errors
 from mainstem.doors.kafka.transport.api import Call, Part, Reply
 from mainstem.doors.kafka.transport.errors import produce_code_of
-from mainstem.doors.kafka.transport.wire import NO_TAGS, UVARINT_BYTES_MAX, kept, span, write_string
-from mainstem.errors import MainstemError
+from mainstem.doors.kafka.transport.wire import (
+    INT32,
+    KAFKA_KEPT_IN_PLACE_BYTES_MIN,
+    NO_TAGS,
+    UVARINT_BYTES_MAX,
+    kept,
+    span,
+    write_string,
+)
+from mainstem.errors import MainstemError, MalformedRequest
+from mainstem.records.header import HEADER_BYTES, LENGTH_COVERS_FROM
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.connection import KafkaConnection
@@ -27,7 +39,11 @@ _PRODUCE = 0
 _API = struct.Struct(">hh")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _HEAD = struct.Struct(">ii")  # of a response: its length without this field, and the correlation id
+# Of a batch: its length without the first twelve bytes, the producer, and the number of records (records/header.py).
+_BATCH = struct.Struct(">8xi31xq6xi")
 _PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, append time, first offset
+
+REQUESTS_PER_RUN_MAX = 64  # appended at once, which bounds the time without a look at the clock
 
 
 class LoneBatches:
@@ -51,6 +67,7 @@ class LoneBatches:
         "_records_at",
         "_rights",
         "_rules",
+        "_runs",
         "_size_min",
         "_stamped",
         "_tail",
@@ -104,6 +121,7 @@ class LoneBatches:
         self._joins = joins
         self._rights = rights
         self._abortable = abortable
+        self._runs = joins is None and not self._stamped
 
     def serve(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> bool:
         """Start a request. False: the request differs, or something changed since the last one."""
@@ -111,14 +129,7 @@ class LoneBatches:
             return False
         api, correlation, beginning, index = self._read(frame)
         topic = self._topic
-        if (
-            beginning != self._beginning
-            or api != self._api
-            or self._topics.get(topic.name) is not topic
-            or (self._rates.active and self._limited())
-            or self._access.state != self._rules
-            or (self._call.session is not None and not self._call.session.admits(_PRODUCE))
-        ):
+        if beginning != self._beginning or api != self._api or self._changed():
             return False
         first, end = span(frame, self._records_at, self._flexible)
         if first < 0 or frame[end:] != self._end:
@@ -136,9 +147,74 @@ class LoneBatches:
             request.append_time = facts.max_timestamp
         return True
 
+    def serve_run(
+        self, connection: KafkaConnection, route: ApiRoute, buffer: memoryview, at: int, end: int
+    ) -> int:
+        """Those for the partition of the first one, whose batches have no producer id."""
+        if not self._runs or self._changed():
+            return at
+        run = LoneRun(connection, route, self)
+        run_ends = self._collect(run, buffer, at, end)
+        if len(run.correlations) < 2:
+            return at
+        run.size = run_ends - at
+        connection.enqueue(run)
+        try:
+            self._appends.batches(
+                self._topic, run.index, bytearray().join(run.batches), run, rights=self._rights, several=True
+            )
+        except MainstemError:
+            # One of them is refused: serve each by itself, now and later.
+            connection.withdraw(run)
+            self._runs = False
+            return at
+        run.batches.clear()
+        return run_ends
+
+    def _collect(self, run: LoneRun, buffer: memoryview, at: int, end: int) -> int:
+        """Add the requests that are alike. Returns where they end."""
+        wanted, api, read, flexible = self._beginning, self._api, self._read, self._flexible
+        tail, records_at, size_min = self._end, self._records_at + INT32.size, self._size_min
+        while end - at > INT32.size and len(run.correlations) < REQUESTS_PER_RUN_MAX:
+            (length,) = INT32.unpack_from(buffer, at)
+            stop = at + INT32.size + length
+            if length < size_min or stop > end:
+                break
+            own_api, correlation, beginning, index = read(buffer, at + INT32.size)
+            if beginning != wanted or own_api != api or (run.correlations and index != run.index):
+                break
+            try:
+                first, last = span(buffer, at + records_at, flexible)
+            except MalformedRequest:
+                break
+            size = last - first
+            if (
+                first < 0
+                or size < HEADER_BYTES
+                or size > KAFKA_KEPT_IN_PLACE_BYTES_MIN
+                or buffer[last:stop] != tail
+            ):
+                break
+            batch_length, producer, records = _BATCH.unpack_from(buffer, first)
+            if batch_length + LENGTH_COVERS_FROM != size or producer != -1:
+                break
+            run.add(correlation, index, records, buffer[first:last])
+            at = stop
+        return at
+
+    def _changed(self) -> bool:
+        """Whether requests that repeat the first one may mean something else by now, or are limited."""
+        topic, session = self._topic, self._call.session
+        return (
+            self._topics.get(topic.name) is not topic
+            or (self._rates.active and self._limited())
+            or self._access.state != self._rules
+            or (session is not None and not session.admits(_PRODUCE))
+        )
+
     def _limited(self) -> bool:
         call = self._call
-        return call.producing(self._topic.namespace) is not None or call.request_meter() is not None
+        return call.producing(self._topic.name) is not None or call.request_meter() is not None
 
     def answer(self, correlation: int, index: int, base: int, append_time: int) -> bytes:
         """The response, with its length and header."""
@@ -146,6 +222,19 @@ class LoneBatches:
         return self._answer(
             self._answer_length, correlation, self._head, index, 0, base, append_time, start, self._tail
         )
+
+    def answers(self, run: LoneRun, base: int) -> list[bytes]:
+        """The responses to a run whose first batch got the offset `base`."""
+        start = self._topics.start(self._topic.streams[run.index])
+        found = []
+        for correlation, records in zip(run.correlations, run.records, strict=True):
+            found.append(
+                self._answer(
+                    self._answer_length, correlation, self._head, run.index, 0, base, -1, start, self._tail
+                )
+            )
+            base += records
+        return found
 
     def refusal(self, correlation: int, index: int, error: BaseException) -> bytes:
         rest = (
@@ -183,7 +272,7 @@ class LoneReply(Reply):
     def set_result(self, placed: Placed) -> None:
         try:
             answer = self._alike.answer(self.correlation, self._index, placed[0], self.append_time)
-        except Exception as error:  # noqa: BLE001  # its topic may be gone: whatever became of it, the client is told
+        except Exception as error:  # noqa: BLE001  # its topic may be deleted; the client gets a response in any case
             self.set_exception(error)
         else:
             self.send((answer,))
@@ -197,3 +286,49 @@ class LoneReply(Reply):
         (whole,) = self.parts
         out.append(whole)
         return len(whole)
+
+
+class LoneRun(Reply):
+    """Several requests for one partition, which wait until all their batches are durable."""
+
+    __slots__ = ("_alike", "batches", "correlations", "index", "records")
+
+    def __init__(self, connection: KafkaConnection, route: ApiRoute, alike: LoneBatches) -> None:
+        super().__init__(connection, route, 0, False, 0)
+        self._alike = alike
+        self.index = -1  # of the partition
+        self.correlations: list[int] = []
+        self.records: list[int] = []  # in the batch of each
+        self.batches: list[memoryview] = []  # until they are appended
+
+    def add(self, correlation: int, index: int, records: int, batch: memoryview) -> None:
+        self.index = index
+        self.correlations.append(correlation)
+        self.records.append(records)
+        self.batches.append(batch)
+
+    def done(self) -> bool:
+        return self.answered
+
+    def set_result(self, placed: Placed) -> None:
+        try:
+            answers = self._alike.answers(self, placed[0])
+        except Exception as error:  # noqa: BLE001  # its topic may be deleted; the client gets responses in any case
+            self.set_exception(error)
+        else:
+            self.send(answers)
+
+    def set_exception(self, error: BaseException) -> None:
+        refusal = self._alike.refusal
+        self.send([refusal(one, self.index, error) for one in self.correlations], failed=True)
+
+    def _finish(self, failed: bool) -> None:
+        self.answered = True
+        connection = self.connection
+        self.route.counters.finished(connection.now() - self.started, failed, len(self.correlations))
+        connection.answered(self)
+
+    def write(self, out: list[Part]) -> int:
+        parts = self.parts or ()
+        out += parts
+        return sum(map(len, parts))

@@ -35,13 +35,14 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mainstem import limits
 from mainstem.broker.access.rules import Operation, ResourceType
 from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.kafka.apis.auto_create import create_missing, may_create
 from mainstem.doors.kafka.apis.leader_epochs import LEADER_EPOCH
 from mainstem.doors.kafka.apis.messages import read_as_sent
-from mainstem.doors.kafka.transport.api import Call, FastApi, Reply
+from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, off_loop
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.errors import code_of
 from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
@@ -49,7 +50,8 @@ from mainstem.doors.kafka.transport.peers import Peer
 from mainstem.doors.kafka.transport.wire import INT32, NO_TAGS, UUID_BYTES, write_count, write_string
 from mainstem.errors import MainstemError
 
-KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described in one turn of the event loop
+KAFKA_METADATA_PARTITIONS_PER_TURN = 1_000  # described in one turn of the event loop; topics count, too
+KAFKA_METADATA_INLINE_BYTES_MAX = 8 * limits.KIB  # a larger request is read on a thread
 
 _KEY = 3
 _FIRST, _LAST = 0, 13
@@ -77,21 +79,31 @@ def handle(call: Call, body: memoryview, reply: Reply) -> None:
     if call.view is not None:
         key = b"\0".join((key, call.view.namespace.encode()))
     answer = context.metadata_answers.get(_state(call), call.version, key)
-    if answer is None:
-        wanted = _parse(call, asked)
-        missing = _to_create(call, wanted)
-        if missing:
-            reply.run(_create_and_answer(call, wanted, missing, reply))
-            return
-        if context.broker.cluster.shared and _may_lack(context, wanted):
-            reply.run(_answer_behind_barrier(call, wanted, reply))
-            return
-        if _partition_count(context, wanted) > KAFKA_METADATA_PARTITIONS_PER_TURN:
-            reply.run(_answer_and_keep(call, wanted, key, reply))
-            return
+    if answer is not None:
+        reply.send([answer])
+    elif len(asked) > KAFKA_METADATA_INLINE_BYTES_MAX:
+        reply.run(_serve_large(call, asked, key, reply))
+    else:
+        _serve(call, _parse(call, asked), key, reply)
+
+
+async def _serve_large(call: Call, asked: bytes, key: bytes, reply: Reply) -> None:
+    _serve(call, await off_loop(call, lambda: _parse(call, asked)), key, reply)
+
+
+def _serve(call: Call, wanted: _RequestedTopics, key: bytes, reply: Reply) -> None:
+    context = call.context
+    missing = _to_create(call, wanted)
+    if missing:
+        reply.run(_create_and_answer(call, wanted, missing, reply))
+    elif context.broker.cluster.shared and _may_lack(context, wanted):
+        reply.run(_answer_behind_barrier(call, wanted, reply))
+    elif _partition_count(context, wanted) > KAFKA_METADATA_PARTITIONS_PER_TURN:
+        reply.run(_answer_and_keep(call, wanted, key, reply))
+    else:
         answer = _answer(call, wanted, [topic for topic in _topics(call, wanted, {}) if topic is not None])
         context.metadata_answers.put(call.version, key, answer)
-    reply.send([answer])
+        reply.send([answer])
 
 
 def _partition_count(context: KafkaContext, wanted: _RequestedTopics) -> int:
@@ -99,7 +111,7 @@ def _partition_count(context: KafkaContext, wanted: _RequestedTopics) -> int:
     if wanted.names is None:
         return streams.partitions
     found = [*map(streams.get, wanted.names), *map(streams.get_by_id, wanted.ids)]
-    return sum(topic.partitions for topic in found if topic is not None)
+    return sum(1 if topic is None else topic.partitions for topic in found)
 
 
 async def _answer_and_keep(call: Call, wanted: _RequestedTopics, key: bytes, reply: Reply) -> None:
@@ -263,13 +275,15 @@ def _each_topic(
     for name in dict.fromkeys(wanted.names):
         found = streams.get(name)
         if not call.may_or_audit(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            shown = _shown(call, name)
+            shown = _client_name(call, name)
             yield _no_topic(call.version, ErrorCode.topic_authorization_failed, shown, _NO_ID)
+            yield 0
         elif found is not None:
             yield from _topic(call, found, wanted)
         else:
             code = _missing(call, wanted, name, refused.get(name))
-            yield _no_topic(call.version, code, _shown(call, name), _NO_ID)
+            yield _no_topic(call.version, code, _client_name(call, name), _NO_ID)
+            yield 0
     for id in dict.fromkeys(wanted.ids):
         found = call.topic_of_id(id)
         if found is not None and _visible(call, found.name):
@@ -277,9 +291,10 @@ def _each_topic(
         else:
             code = ErrorCode.unknown_topic_id if found is None else ErrorCode.topic_authorization_failed
             yield _no_topic(call.version, code, None, id)
+            yield 0
 
 
-def _shown(call: Call, full_name: str) -> str:
+def _client_name(call: Call, full_name: str) -> str:
     """The name as the client sent it."""
     return full_name if call.view is None else call.view.plain_topic(full_name) or full_name
 

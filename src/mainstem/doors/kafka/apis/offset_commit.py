@@ -17,12 +17,13 @@ from kio.schema.offset_commit.v10 import request as by_id
 from kio.schema.offset_commit.v10 import response as by_id_answer
 
 from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.doors.kafka.apis.committed_offsets import to_commit
 from mainstem.doors.kafka.apis.topic_ids import name_of
 from mainstem.doors.kafka.transport.api import Api, Call
-from mainstem.doors.kafka.transport.errors import group_code_of
+from mainstem.doors.kafka.transport.errors import code_of, group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.doors.kafka.transport.versions import bridge, convert
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, NotFound
 
 _KEY = 8
 _FIRST, _LAST = 2, 10
@@ -48,15 +49,7 @@ def _row(
     name: str | None, partition: OffsetCommitRequestPartition | by_id.OffsetCommitRequestPartition
 ) -> OffsetToCommit | None:
     """None if the topic's id is unknown."""
-    if name is None:
-        return None
-    return OffsetToCommit(
-        name,
-        partition.partition_index,
-        partition.committed_offset,
-        partition.committed_metadata or "",
-        partition.committed_leader_epoch,
-    )
+    return None if name is None else to_commit(name, partition)
 
 
 async def _codes(
@@ -74,9 +67,17 @@ async def _codes(
             instance_id=request.group_instance_id,
         )
     except MainstemError as error:
-        return [group_code_of(error)] * len(rows)
+        return [_unknown(call, row) or group_code_of(error) for row in rows]
     codes = iter([ErrorCode.none if error is None else group_code_of(error) for error in outcomes])
     return [ErrorCode.unknown_topic_id if row is None else next(codes) for row in rows]
+
+
+def _unknown(call: Call, row: OffsetToCommit | None) -> ErrorCode | None:
+    """The error of a partition that does not exist, whatever the group says."""
+    if row is None:
+        return ErrorCode.unknown_topic_id
+    found = call.context.groups.offsets.committable(row)
+    return code_of(found) if isinstance(found, NotFound) else None
 
 
 def _answer(request: OffsetCommitRequest, codes: Iterator[ErrorCode]) -> OffsetCommitResponse:

@@ -48,6 +48,7 @@ from mainstem.doors.kafka.apis.record_errors import write_record_errors
 from mainstem.doors.kafka.security.refusals import FORBIDDEN
 from mainstem.doors.kafka.transport.api import Call, FastApi, Reply, RequestOrder
 from mainstem.doors.kafka.transport.errors import produce_code_of
+from mainstem.doors.kafka.transport.message_bounds import KAFKA_PARTITIONS_PER_REQUEST_MAX
 from mainstem.doors.kafka.transport.wire import (
     INT32,
     NO_TAGS,
@@ -63,9 +64,6 @@ from mainstem.doors.kafka.transport.wire import (
 from mainstem.errors import InvalidBatch, MainstemError, MalformedRequest
 from mainstem.records.header import Slice, record_count
 
-KAFKA_PARTITIONS_PER_REQUEST_MAX = 100_000  # in one Produce
-
-_DEFAULT = "default"  # the namespace of topics that do not exist
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _ABORTABLE_FROM = 11  # first version that knows TRANSACTION_ABORTABLE
@@ -233,10 +231,10 @@ class _Produce:
         self._unsettled += 1
 
     def _throttle(self) -> None:
-        """Count the request, appended or not, against the rates of its topics' namespaces."""
+        """Count the request, appended or not, against the rates of its topics and their namespaces."""
         held_ms = 0
         for wanted in self._topics:
-            limiter = self._call.producing(_DEFAULT if wanted.topic is None else wanted.topic.namespace)
+            limiter = self._call.producing("" if wanted.topic is None else wanted.topic.name)
             if limiter is None:
                 continue
             slices = [part.records for part in wanted.parts if part.records is not None]
@@ -270,7 +268,7 @@ class _Produce:
         if self._acks == 0:
             self._reply.send_nothing(failed=failed)
             if failed:  # without a response, closing the connection is the only error signal
-                self._reply.hang_up("a Produce that wants no answer failed")
+                self._reply.hang_up("a Produce with acks=0 failed")
         else:
             self._reply.send([_body(self._version, self._topics, self._throttle_ms)], failed=failed)
 
@@ -425,7 +423,9 @@ def _parse(version: int, body: memoryview) -> tuple[str | None, int, list[_Topic
         at = _parse_topic(version, flexible, body, at, found)
         partitions += len(found[-1].parts)
         if max(partitions, len(found)) > KAFKA_PARTITIONS_PER_REQUEST_MAX:
-            raise MalformedRequest("a Produce request names too many partitions")
+            raise MalformedRequest(
+                f"a Produce request names more than {KAFKA_PARTITIONS_PER_REQUEST_MAX} topics or partitions"
+            )
     if flexible:
         at = skip_tags(body, at)
     if at > len(body):
@@ -444,7 +444,9 @@ def _parse_topic(version: int, flexible: bool, body: memoryview, at: int, found:
     found.append(topic)
     partitions, at = count(body, at, flexible)
     if partitions > KAFKA_PARTITIONS_PER_REQUEST_MAX:
-        raise MalformedRequest("a Produce request names too many partitions")
+        raise MalformedRequest(
+            f"a Produce request names more than {KAFKA_PARTITIONS_PER_REQUEST_MAX} topics or partitions"
+        )
     topic.parts_at = at
     for _ in range(partitions):
         (index,) = INT32.unpack_from(body, at)

@@ -45,6 +45,6 @@ def parts_of(entity: RateEntity) -> list[tuple[str, str | None]]:
     return [(kind, name or None) for kind, name in both if name is not None]
 
 
-def check_type(kind: str) -> None:
+def check_type(kind: str, code: ErrorCode = ErrorCode.invalid_request) -> None:
     if kind not in (USER, CLIENT):
-        raise ItemRefused(ErrorCode.invalid_request, f"quotas are for {USER} and {CLIENT}, not {kind[:64]!r}")
+        raise ItemRefused(code, f"quotas are for {USER} and {CLIENT}, not {kind[:64]!r}")

@@ -101,7 +101,7 @@ def _charged(call: Call, group: str, found: _Found) -> int:
 
 def _limiter(call: Call, group: str, place: TopicPartition) -> RateLimiter | None:
     topic = call.context.broker.streams.get_by_id(place[0])
-    return None if topic is None else call.consuming(topic.namespace, group)
+    return None if topic is None else call.consuming(topic.name, group)
 
 
 def _session(call: Call, request: ShareFetchRequest) -> ShareSession:

@@ -14,23 +14,19 @@ from kio.schema.share_group_describe.v1.response import (
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32
 
-from mainstem.broker.access.rules import ResourceType
 from mainstem.broker.groups.assignors import Partitions
 from mainstem.broker.groups.classic import DEAD, EMPTY
 from mainstem.broker.share.assignor import NAME
 from mainstem.broker.share.group import ShareGroup, ShareMember
 from mainstem.doors.kafka.apis.by_topic import HIDDEN, hidden, named_by_topic
 from mainstem.doors.kafka.transport.api import Api, Call
-from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.operations import on_groups
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    asked = request.include_authorized_operations
-    groups = tuple(
-        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
-        for name in request.group_ids
-    )
+    operations = on_groups(call, request.group_ids, asked=request.include_authorized_operations)
+    groups = tuple(_describe_group(call, name, allowed) for name, allowed in operations)
     return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 

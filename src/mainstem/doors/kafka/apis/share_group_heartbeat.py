@@ -49,7 +49,9 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
         error_code=ErrorCode.none,
         member_id=answer.member_id,
         member_epoch=i32(answer.epoch),
-        heartbeat_interval=i32Timedelta.parse(timedelta(milliseconds=answer.heartbeat_ms)),
+        heartbeat_interval=NO_THROTTLE
+        if answer.epoch < 0
+        else i32Timedelta.parse(timedelta(milliseconds=answer.heartbeat_ms)),
         assignment=None if answer.assigned is None else _assignment(answer.assigned),
     )
 

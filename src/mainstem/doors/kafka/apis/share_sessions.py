@@ -109,9 +109,7 @@ def _settlements(batches: Sequence[AcknowledgementBatch], *, renews: bool) -> li
                 ErrorCode.invalid_request, f"no acknowledgement is for offsets {first} to {end - 1}"
             )
         if not all(kind in _KINDS and (renews or kind != Verdict.RENEW) for kind in kinds):
-            raise ItemRefused(
-                ErrorCode.invalid_request, "an acknowledgement is of a type that there is none of"
-            )
+            raise ItemRefused(ErrorCode.invalid_request, "an acknowledgement has an unknown type")
         reached = end - 1
         if len(kinds) == 1:
             found.append((first, end, kinds[0]))

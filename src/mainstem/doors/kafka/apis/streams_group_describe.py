@@ -31,16 +31,13 @@ from mainstem.broker.groups.topology_topics import InternalTopic
 from mainstem.doors.kafka.apis.by_topic import HIDDEN
 from mainstem.doors.kafka.apis.streams_group_heartbeat import task_ids
 from mainstem.doors.kafka.transport.api import Api, Call
-from mainstem.doors.kafka.transport.operations import NOT_ASKED, operations_on
+from mainstem.doors.kafka.transport.operations import on_groups
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 
 async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
-    asked = request.include_authorized_operations
-    groups = tuple(
-        _describe_group(call, name, operations_on(call, ResourceType.GROUP, name) if asked else NOT_ASKED)
-        for name in request.group_ids
-    )
+    operations = on_groups(call, request.group_ids, asked=request.include_authorized_operations)
+    groups = tuple(_describe_group(call, name, allowed) for name, allowed in operations)
     return StreamsGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 

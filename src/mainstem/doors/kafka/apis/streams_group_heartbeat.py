@@ -62,7 +62,7 @@ async def handle(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsGr
             heartbeat_interval=_NO_DURATION,
             acceptable_recovery_lag=i32(0),
             task_offset_interval=_NO_DURATION,
-            status=None,
+            status=(),
             active_tasks=None,
             standby_tasks=None,
             warmup_tasks=None,

@@ -14,5 +14,5 @@ def name_of(call: Call, topic_id: UUID | None) -> str | None:
 
 
 def id_of(call: Call, name: str) -> UUID:
-    """Of a topic that exists. Raises TopicNotFound."""
+    """The id of an existing topic. Raises TopicNotFound."""
     return UUID(bytes=call.context.broker.topic(name).topic_id)

@@ -14,6 +14,7 @@ from kio.schema.txn_offset_commit.v5.response import (
 
 from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.transactions.service import ProducerStamp
+from mainstem.doors.kafka.apis.committed_offsets import to_commit
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import producer_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -24,17 +25,7 @@ _JOINS_FROM = 5  # first version before which no AddOffsetsToTxn is sent (transa
 
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    offsets = [
-        OffsetToCommit(
-            topic.name,
-            partition.partition_index,
-            partition.committed_offset,
-            partition.committed_metadata or "",
-            partition.committed_leader_epoch,
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+    offsets = [to_commit(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     try:
         outcomes = await _commit(call, request, offsets)
     except MainstemError as error:
@@ -73,7 +64,7 @@ async def _commit(
     await transactions.commit_offsets(
         stamp,
         request.group_id,
-        [(stream, offset.offset, offset.metadata) for stream, offset in taken],
+        [offset.row(stream) for stream, offset in taken],
         [max(offset.leader_epoch, -1) for _, offset in taken],
         joins=call.version >= _JOINS_FROM,
     )

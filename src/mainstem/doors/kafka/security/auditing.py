@@ -63,7 +63,7 @@ def _outcomes(key: int, request: Any, answer: Any) -> Iterator[tuple[str, str, i
 
 
 def _code(answer: Any) -> int:
-    """Of an item; of one with partitions, the first error among them."""
+    """The error code of an item; for one with partitions, the first error among them."""
     code: int = getattr(answer, "error_code", 0)
     return code or next((part.error_code for part in getattr(answer, "partitions", ()) if part.error_code), 0)
 

@@ -1,4 +1,4 @@
-"""Authentication of one connection, and how long it lasts."""
+"""Authentication of one connection, and its expiry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LoginSession:
         return offered is not None
 
     def log_in(self, principal: Principal, expires_ms: int | None) -> int:
-        """Returns how many milliseconds the login lasts, 0: as long as the connection. Raises Unauthorized."""
+        """Returns the duration of the login in milliseconds; 0: as long as the connection. Raises Unauthorized."""
         if self._principal is not None and self._principal.name != principal.name:
             raise Unauthorized("a connection cannot change its user")
         now = self._now_ms()

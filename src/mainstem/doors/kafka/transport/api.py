@@ -12,9 +12,10 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mainstem.broker.namespaces import ID_SEPARATOR, shown_id
+from mainstem.doors.budget import holder_of
 from mainstem.errors import MalformedRequest, invariant
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.dispatch import ApiRoute
 
 Part = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 _HEAD = struct.Struct(">ii")  # length of what follows, correlation id
 _TAGGED_HEAD = struct.Struct(">iib")
@@ -91,7 +93,7 @@ class Call:
         return name if self.view is None else self.view.topic(name)
 
     def stored_id(self, id: str) -> str:
-        """Of a transaction that the client names. Raises MalformedRequest."""
+        """The stored form of a transactional id that the client names. Raises MalformedRequest."""
         if ID_SEPARATOR in id:
             raise MalformedRequest("ids of groups and transactions cannot contain U+001F")
         return id if self.view is None else self.view.id(id)
@@ -108,13 +110,13 @@ class Call:
         """The limiter of this client's time on the loop; None: no limit."""
         return self.context.broker.rates.requests(self.principal, self.client_id)
 
-    def producing(self, namespace: str) -> RateLimiter | None:
-        """The limiter of this client's appends to a namespace; None: no limit."""
-        return self.context.broker.rates.producing(self.principal, namespace, self.client_id)
+    def producing(self, topic: str) -> RateLimiter | None:
+        """The limiter of this client's appends to a topic; None: no limit."""
+        return self.context.broker.rates.producing(self.principal, topic, self.client_id)
 
-    def consuming(self, namespace: str, group: str | None) -> RateLimiter | None:
-        """The limiter of this client's reads from a namespace; None: no limit."""
-        return self.context.broker.rates.consuming(self.principal, namespace, group, self.client_id)
+    def consuming(self, topic: str, group: str | None) -> RateLimiter | None:
+        """The limiter of this client's reads from a topic; None: no limit."""
+        return self.context.broker.rates.consuming(self.principal, topic, group, self.client_id)
 
     def throttle(self, quota: str, held_ms: int, reply: Reply) -> int:
         """Throttle the client for this time. Returns the throttle_time_ms of the response."""
@@ -122,6 +124,12 @@ class Call:
             self.context.metrics.throttled[quota] += 1
             reply.mute(held_ms)
         return held_ms
+
+
+async def off_loop(call: Call, work: Callable[[], T]) -> T:
+    """The result of work that takes long, done on a thread where principals take turns."""
+    holder = holder_of(call.principal, call.host)
+    return await call.context.broker.decoding.run(holder, work, bounded=False)
 
 
 class ConnectionState(Protocol):
@@ -143,11 +151,12 @@ class ApiCounters:
         self.seconds = 0.0
         self.latencies = [0] * (len(LATENCY_BUCKETS_S) + 1)  # by bucket; the last has no upper bound
 
-    def finished(self, seconds: float, failed: bool) -> None:
-        self.count += 1
-        self.errors += failed
-        self.seconds += seconds
-        self.latencies[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+    def finished(self, seconds: float, failed: bool, requests: int = 1) -> None:
+        """`requests` took `seconds` each."""
+        self.count += requests
+        self.errors += requests * failed
+        self.seconds += requests * seconds
+        self.latencies[bisect_left(LATENCY_BUCKETS_S, seconds)] += requests
 
 
 class Reply:
@@ -183,7 +192,7 @@ class Reply:
         self.hurry: Callable[[], None] | None = None
 
     def send(self, parts: Sequence[Part], *, failed: bool = False) -> None:
-        """Answer with the body after the header, as buffers that nobody changes any more.
+        """Answer with the body after the header, as buffers that do not change any more.
 
         `failed`: it counts as an error."""
         invariant(not self.answered, "a request is answered once")
@@ -191,7 +200,7 @@ class Reply:
         self._finish(failed)
 
     def send_nothing(self, *, failed: bool = False) -> None:
-        """The request is done and the protocol wants no answer."""
+        """The request is done, and the protocol has no response to it."""
         invariant(not self.answered, "a request is answered once")
         self._finish(failed)
 
@@ -256,6 +265,14 @@ class RequestMatcher(Protocol):
         """Start a request, given with its header; its memory may be used only during the call.
 
         False: the request differs and takes the general path."""
+        ...
+
+    def serve_run(
+        self, connection: KafkaConnection, route: ApiRoute, buffer: memoryview, at: int, end: int
+    ) -> int:
+        """Start several requests at once, which follow each other in the buffer from `at`, with their lengths.
+
+        Returns where they end; `at`: nothing was started. The memory may be used only during the call."""
         ...
 
 

@@ -8,6 +8,7 @@ which receives the rest.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -16,21 +17,30 @@ from typing import TYPE_CHECKING, Any, cast
 from mainstem import events, limits
 from mainstem.broker.access.certificates import by_certificate
 from mainstem.broker.access.principal import Principal
+from mainstem.broker.streams import LONE_QUIET_S
 from mainstem.doors.budget import Budget, holder_of
 from mainstem.doors.kafka.transport.api import Call, Part, Reply, RequestMatcher
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
 from mainstem.doors.kafka.transport.receive_buffer import ReceiveBuffer, fresh
 from mainstem.doors.kafka.transport.wire import INT32
 from mainstem.doors.open_connections import OpenConnections
-from mainstem.errors import MalformedRequest
+from mainstem.errors import MalformedRequest, invariant
+
+KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX = 256 * limits.MIB  # the same for all connections
+# a client that sends this much at once, or in a request, gets its own memory …
+KAFKA_BULK_BYTES = 32 * limits.KIB
+KAFKA_WRITE_BUFFER_BYTES = 1 * limits.MIB  # responses that a client has not read; above it, reading stops
+KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX = 64 * limits.KIB  # before a client has authenticated
 
 KAFKA_COUNTED_FRAME_BYTES_MIN = 4 * limits.KIB  # an incomplete request of this size counts as received …
-KAFKA_RESERVED_FRAME_BYTES_MIN = (
-    64 * limits.KIB
-)  # … and one of this size is read once there is room for all of it
+# … and one of this size is read once there is room for all of it
+KAFKA_RESERVED_FRAME_BYTES_MIN = 64 * limits.KIB
 KAFKA_RECEIVE_S = 30.0  # an incomplete request without new bytes is dropped after this …
 KAFKA_RECEIVE_CROWDED_S = 2.0  # … and after this while others wait for room
 KAFKA_RECEIVE_BYTES_PER_S_MIN = 64 * limits.KIB  # the average rate of a request that takes longer
+KAFKA_READ_BYTES_MAX = 64 * limits.KIB  # of a client that sends small requests, in one read …
+KAFKA_READ_BYTES_MIN = 4 * limits.KIB  # … and while many of them wait for their turns
+KAFKA_READ_BYTES_SHARED = 4 * limits.MIB  # of all of them, about
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.security.guard import AuthenticationContext
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
 
 _log = events.named("kafka")
 _LENGTH_BYTES = 4
+_KEY_BYTES = 2
 _SWEEPS_PER_IDLE_TIME = 4
 _STALL_SWEEP_S = 1.0
 _JOINED_BYTES_MAX = 16 * limits.KIB  # smaller parts of a response are joined: cheaper than one iovec each
@@ -51,7 +62,7 @@ class KafkaLimits:
     request_bytes: int = limits.KAFKA_REQUEST_BYTES_MAX
     in_flight_requests: int = limits.KAFKA_REQUESTS_IN_FLIGHT_MAX  # of one connection
     in_flight_bytes: int = limits.KAFKA_BYTES_IN_FLIGHT_MAX  # of one connection
-    in_flight_bytes_total: int = limits.KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX
+    in_flight_bytes_total: int = KAFKA_BYTES_IN_FLIGHT_TOTAL_MAX
     idle_s: float = limits.KAFKA_IDLE_S
 
 
@@ -110,6 +121,15 @@ class KafkaConnections(OpenConnections["KafkaConnection"]):
         self._seats.leave(connection.host, connection)
         super().forget(connection)
 
+    def traffic(self) -> dict[tuple[str, str, str], tuple[int, int, int]]:
+        """Connections, bytes received and bytes sent, by client id, principal and host."""
+        found: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+        for one in self._held:
+            client = one.client_name, one.principal.name, one.host
+            number, received, sent = found.get(client, (0, 0, 0))
+            found[client] = number + 1, received + one.received_bytes, sent + one.sent_bytes
+        return found
+
     def _drop_idle(self) -> None:
         self._sweep = self._loop.call_later(self._idle_s / _SWEEPS_PER_IDLE_TIME, self._drop_idle)
         self.landing.let_go()
@@ -144,7 +164,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     ) -> None:
         self._dispatch = dispatch
         self._connections = connections
-        self._turns = dispatch.turns
+        self._client_activity = dispatch.client_activity
+        self._steps = connections.budget.turns
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.host = ""
@@ -154,7 +175,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._request_bytes_max = (
             connections.request_bytes_max
             if self.session is None
-            else min(connections.request_bytes_max, limits.KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
+            else min(connections.request_bytes_max, KAFKA_UNAUTHENTICATED_REQUEST_BYTES_MAX)
         )
         self.calls: dict[tuple[int, int], Call] = {}  # by API and version: most requests repeat the last one
         self._alike: tuple[RequestMatcher, ApiRoute] | None = (
@@ -163,8 +184,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._client_ids: tuple[bytes, str] = (b"", "")
         self._landing = connections.landing
         self._bulk = False  # the client sends much: receive into the landing buffer
+        self._large = False  # its last request was large
         self._buffer = connections.scratch  # the buffer of the current read
         self._stub = b""  # a length of which not all four bytes have arrived
+        self._aside: memoryview | None = None  # received ahead, for the next step
+        self._aside_landed = False
+        self._step_due = self._start_due = False  # waits for its turn
         self._frame: memoryview | None = None  # of the incomplete request
         self._filled = 0
         self._lands = False  # it is in the landing buffer
@@ -181,15 +206,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._paused = False
         self._muted: asyncio.TimerHandle | None = None  # the client is over its quota
         self._flushing = False
+        self._reading = False  # what is answered meanwhile is sent after it
         self._finishing = False
         self.closed = False
+        self.received_bytes = self.sent_bytes = 0
         self.active_at = self.now()
 
     # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=limits.KAFKA_WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=KAFKA_WRITE_BUFFER_BYTES)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
         self.principal = by_certificate(transport.get_extra_info("peercert")) or self.principal
         if not self._connections.admit(self):
@@ -203,23 +230,41 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._buffer = self._landing.room(self._expected)
         else:
             self._buffer = self._connections.scratch
-        return self._buffer[len(self._stub) :]
+        if self._large:
+            return self._buffer[len(self._stub) :]
+        # What is received must be held if it cannot be served in this turn of the loop.
+        shared = KAFKA_READ_BYTES_SHARED // (self._steps.waiting + 1)
+        return self._buffer[len(self._stub) : min(max(shared, KAFKA_READ_BYTES_MIN), KAFKA_READ_BYTES_MAX)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = now = self.now()
-        turns = self._turns
-        if turns.last is not self:
-            turns.last, turns.changed_at = self, now
-        if self.closed or self._finishing:
-            return
+        self.received_bytes += nbytes
+        activity = self._client_activity
+        if activity.last is not self:
+            activity.last, activity.changed_at = self, now
+        activity.reading = now - activity.changed_at >= LONE_QUIET_S
+        self._reading = True
         try:
-            if self._frame is None:
-                self._receive(nbytes)
-            else:
-                self._receive_rest(nbytes)
-            self.update_reading()
+            if not self.closed and not self._finishing:
+                if self._frame is None:
+                    self._receive(nbytes)
+                else:
+                    self._receive_rest(nbytes)
         except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
             self.fail(error)
+        finally:
+            activity.reading = False
+            if activity.due:
+                activity.write()
+            self._read()
+
+    def _read(self) -> None:
+        """Send what was answered while requests were received."""
+        self._reading = False
+        if self._flushing:
+            self._flush_now()
+        elif not self.closed:
+            self.update_reading()
 
     def eof_received(self) -> bool:
         return False
@@ -236,6 +281,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._connections.release(self._held_bytes)
         self._line.clear()
         self._waiting.clear()
+        self._aside = None
         self._forget_frame()
         self._alike = None
 
@@ -259,8 +305,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Requests
 
     def _receive(self, nbytes: int) -> None:
-        """Serve the complete requests that have arrived, and keep the rest."""
-        buffer, at, landed = self._buffer, 0, self._bulk
+        """Take what has arrived."""
+        buffer, landed = self._buffer, self._bulk
         self._buffer = self._connections.scratch  # an idle client must not hold a landing buffer
         if self._stub:
             buffer[: len(self._stub)] = self._stub
@@ -268,14 +314,24 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._stub = b""
         if landed:
             self._landing.take(nbytes)
-        self._bulk = nbytes >= limits.KAFKA_BULK_BYTES
+        self._bulk = nbytes >= KAFKA_BULK_BYTES
+        self._serve(buffer, nbytes, landed)
+
+    def _serve(self, buffer: memoryview, nbytes: int, landed: bool) -> None:
+        """Serve the complete requests in a buffer, as many as this turn of the loop has time for; keep the rest."""
+        at, share_ends = 0, 0.0
         while nbytes - at >= _LENGTH_BYTES:
             length = self._checked(INT32.unpack_from(buffer, at)[0])
             begin = at + _LENGTH_BYTES
             at = begin + length
-            if length >= limits.KAFKA_BULK_BYTES:
+            self._large = length >= KAFKA_BULK_BYTES
+            if self._large:
                 self._bulk = True
-            if at > nbytes:
+            if at < nbytes and not self._large and (run_ends := self._take_run(buffer, begin, nbytes)):
+                at = run_ends
+            elif at > nbytes:
+                if nbytes - begin >= _KEY_BYTES:
+                    self._dispatch.check_size(buffer[begin:nbytes], length)
                 self._filled = nbytes - begin
                 self._expected = length + _LENGTH_BYTES
                 if landed and at <= len(buffer) and self._landing.keep(at - nbytes):
@@ -287,10 +343,32 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 if length >= KAFKA_COUNTED_FRAME_BYTES_MIN:
                     self._count_frame(length)
                 return
-            self._take(buffer[begin:at], shared=not landed)
+            else:
+                self._take(buffer[begin:at], shared=not landed)
             if self.closed:
                 return
+            if at < nbytes and not self._large:
+                share_ends = share_ends or self._steps.share_ends()
+                if time.monotonic() >= share_ends:
+                    rest = buffer[at:nbytes]
+                    self._aside = rest if landed else memoryview(bytes(rest))
+                    self._aside_landed = landed
+                    return
         self._stub = bytes(buffer[at:nbytes])
+
+    def _step(self) -> None:
+        """Serve what was received ahead."""
+        self._step_due = False
+        aside, self._aside = self._aside, None
+        if aside is None or self.closed or self._finishing:
+            return
+        self._reading = True
+        try:
+            self._serve(aside, len(aside), self._aside_landed)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
+        finally:
+            self._read()
 
     def _receive_rest(self, nbytes: int) -> None:
         frame = self._frame
@@ -302,7 +380,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _count_frame(self, length: int) -> None:
         """Count an incomplete request. A large one is not read before there is room for it."""
         received = self._connections.budget.received
-        holder = holder_of(self.principal, self.host)
+        holder = self._holder
         self._counted = holder, length
         self._frame_at = self.active_at
         self._connections.receiving.add(self)
@@ -363,8 +441,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._waiting.append(memoryview(bytes(frame)) if shared else frame)
 
+    def _take_run(self, buffer: memoryview, begin: int, end: int) -> int:
+        """Serve several requests that are alike, the first of which begins at `begin`. Returns where they end; 0: serve
+        the first one by itself."""
+        if self._alike is None or self._waiting or self._alone:
+            return 0
+        alike, route = self._alike
+        at = begin - _LENGTH_BYTES
+        run_ends = alike.serve_run(self, route, buffer, at, end)
+        if run_ends == at:
+            return 0
+        self._held_bytes += run_ends - at
+        self._connections.hold(run_ends - at)
+        return run_ends
+
     def update_reading(self) -> None:
-        """Pause reading while too much is in progress, or while the client does not read its responses."""
+        """Pause reading while too much is in progress or received ahead, or while the client does not read its
+        responses."""
+        if self.closed:
+            return
         connections = self._connections
         full = (
             not self._writable
@@ -374,13 +469,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or len(self._line) + len(self._waiting) >= connections.in_flight_requests_max
             or (self._held_bytes > 0 and connections.over_memory_limit(self))
         )
-        if full == self._paused or self.closed:
+        if self._aside is not None:
+            if not full and not self._step_due:
+                self._step_due = True
+                self._steps.later(self._holder, self._step)
+            full = True
+        if full == self._paused:
             return
         self._paused = full
         if full:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    @property
+    def _holder(self) -> str:
+        """Whom the budget counts for."""
+        return holder_of(self.principal, self.host)
+
+    async def turn(self) -> None:
+        """Wait until a client that keeps the server busy may go on."""
+        await self._steps.wait(self._holder)
 
     def mute(self, ms: int) -> None:
         """Pause reading for this long. Requests already received are served."""
@@ -405,16 +514,26 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return not single or (self._writable and not self._single)
 
     def _start_waiting(self) -> None:
+        share_ends = 0.0
         try:
-            while self._waiting and not self.closed:
+            while self._waiting and not self.closed and not self._start_due:
                 frame = self._waiting[0]
                 route = self._dispatch.route(frame)
                 if not self._may_start(route.single):
                     return
                 self._waiting.popleft()
                 self._dispatch.start(self, route, frame)
+                if self._waiting:
+                    share_ends = share_ends or self._steps.share_ends()
+                    if time.monotonic() >= share_ends:
+                        self._start_due = True
+                        self._steps.later(self._holder, self._start_more)
         except Exception as error:  # noqa: BLE001  # as above
             self.fail(error)
+
+    def _start_more(self) -> None:
+        self._start_due = False
+        self._start_waiting()
 
     def enqueue(self, request: Reply) -> None:
         """A request starts: its response follows those of the requests before it."""
@@ -423,6 +542,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._alone = True
         elif request.route.single:
             self._single = True
+
+    def withdraw(self, request: Reply) -> None:
+        """The newest request did not start."""
+        invariant(self._line[-1] is request, "only the newest request is withdrawn")
+        self._line.pop()
 
     def expect(self, alike: RequestMatcher, route: ApiRoute) -> None:
         """Offer every following request to this matcher first."""
@@ -433,9 +557,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._alone = True
 
     def client_id(self, raw: memoryview) -> str:
-        """The decoded client id, cached: most clients send the same one with every request."""
+        """The decoded client id, cached: most clients send the same one with every request. Of a very long one only the
+        beginning counts, because every connection keeps it."""
+        raw = raw[: limits.KEPT_NAME_CHARS_MAX]
         if raw != self._client_ids[0]:
             self._client_ids = (bytes(raw), str(raw, "utf-8", "replace"))
+        return self._client_ids[1]
+
+    @property
+    def client_name(self) -> str:
+        """The client id of its last request."""
         return self._client_ids[1]
 
     # Responses
@@ -446,7 +577,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._alone = False
         if not self._flushing and not self.closed and (self._line[0].answered or self._waiting):
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            if not self._reading:
+                self._loop.call_soon(self._flush)
+
+    def _flush_now(self) -> None:
+        try:
+            self._flush()
+            self.update_reading()
+        except Exception as error:  # noqa: BLE001  # as above
+            self.fail(error)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -467,6 +606,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(parts))
         self.active_at = self.now()
         self._held_bytes -= released
+        self.sent_bytes += size
         self._connections.release(released)
         if self._waiting:
             self._start_waiting()

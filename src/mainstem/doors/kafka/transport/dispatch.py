@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem import limits
@@ -27,8 +28,17 @@ from mainstem.doors.kafka.apis.api_versions import API as API_VERSIONS
 from mainstem.doors.kafka.apis.api_versions import unknown_version_answer
 from mainstem.doors.kafka.security import enforcement
 from mainstem.doors.kafka.security.auditing import ADMINISTRATIVE, administered
+from mainstem.doors.kafka.security.rules import RULES, EachItemRule
 from mainstem.doors.kafka.transport import namespaces
-from mainstem.doors.kafka.transport.api import Api, ApiCounters, Call, FastApi, Reply, RequestOrder
+from mainstem.doors.kafka.transport.api import (
+    Api,
+    ApiCounters,
+    Call,
+    FastApi,
+    Reply,
+    RequestOrder,
+    off_loop,
+)
 from mainstem.doors.kafka.transport.context import KafkaContext
 from mainstem.doors.kafka.transport.group_names import NAMES_GROUP
 from mainstem.doors.kafka.transport.metrics import KafkaMetrics
@@ -38,6 +48,18 @@ from mainstem.errors import MalformedRequest, Unavailable
 
 if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.connection import KafkaConnection
+
+# without records: decoded it takes about twenty times its bytes
+KAFKA_CONTROL_REQUEST_BYTES_MAX = 2 * limits.MIB
+KAFKA_READ_INLINE_BYTES_MAX = 8 * limits.KIB  # a larger one is read on a thread
+KAFKA_ITEMS_PER_TURN = 500  # described in one turn of the event loop
+
+
+# The APIs that describe items one by one: the list of the request, and that of the response.
+_LISTED = {
+    key: next(rule for rule in RULES[key] if isinstance(rule, EachItemRule))
+    for key in (2, 9, 10, 15, 23, 61, 65, 69, 77, 89, 90)
+}
 
 
 def _coordinated_elsewhere(groups: Groups, message: Any) -> bool:
@@ -78,7 +100,7 @@ class ApiRoute:
 class Dispatch:
     def __init__(self, context: KafkaContext, apis: dict[int, Api | FastApi], metrics: KafkaMetrics) -> None:
         self._context = context
-        self.turns = context.broker.streams.turns
+        self.client_activity = context.broker.streams.client_activity
         self._rates = context.broker.rates.stored
         self._now = context.clock.monotonic  # the loop's own clock does not advance within a turn
         self._routes = {key: ApiRoute(api, metrics.of(key)) for key, api in apis.items()}
@@ -87,12 +109,18 @@ class Dispatch:
         """Which API a frame is for. Raises MalformedRequest."""
         if len(frame) < _HEAD.size:
             raise MalformedRequest(f"a request of {len(frame)} bytes has no header")
-        (key,) = _KEY.unpack_from(frame)
+        return self.check_size(frame, len(frame))
+
+    def check_size(self, begun: memoryview, size: int) -> ApiRoute:
+        """Which API a request is for, by its first bytes: one that is too large need not be received.
+
+        Raises MalformedRequest."""
+        (key,) = _KEY.unpack_from(begun)
         route = self._routes.get(key)
         if route is None:
-            raise MalformedRequest(f"API key {key} is not spoken here")
-        if len(frame) > limits.KAFKA_CONTROL_REQUEST_BYTES_MAX and not route.large:
-            raise MalformedRequest(f"a request of API {key} has {len(frame)} bytes, too many for it")
+            raise MalformedRequest(f"API key {key} is not supported")
+        if size > KAFKA_CONTROL_REQUEST_BYTES_MAX and not route.large:
+            raise MalformedRequest(f"a request of API {key} has {size} bytes, too many for it")
         return route
 
     def start(self, connection: KafkaConnection, route: ApiRoute, frame: memoryview) -> None:
@@ -100,14 +128,14 @@ class Dispatch:
         _, version, correlation, length = _HEAD.unpack_from(frame)
         body_at = _HEAD.size + max(length, 0)
         if body_at > len(frame) or length < -1:
-            raise MalformedRequest("the client id runs over the end")
+            raise MalformedRequest("the client id extends past the end of the request")
         api = route.api
         if not api.first <= version <= api.last:
             self._unsupported_version(connection, route, version, correlation, len(frame))
             return
         session = connection.session
         if session is not None and not session.admits(api.key):
-            raise MalformedRequest(f"API {api.key} is not for clients that have not logged in")
+            raise MalformedRequest(f"API {api.key} needs a login")
         client_id = connection.client_id(frame[_HEAD.size : body_at]) if length >= 0 else None
         call = connection.calls.get((api.key, version))
         if call is None or call.client_id is not client_id:
@@ -184,17 +212,16 @@ class Dispatch:
         if flexible:
             body_at = skip_tags(frame, body_at)
         body = bytes(frame[body_at:])
-        message = messages.read(api, call.version, body)
-        if call.view is not None:
-            message = namespaces.qualified(call.view, self._context.broker.streams, message)
-        elif _SEPARATOR in body:
-            namespaces.check_ids(message)
+        large = len(body) > KAFKA_READ_INLINE_BYTES_MAX
+        message = None if large else _read(api, call, body)
         if meter is None:
             request = Reply(connection, route, correlation, flexible, len(frame))
         else:
             request = self._metered(connection, route, call, correlation, flexible, len(frame), meter)
         connection.enqueue(request)
-        request.run(_handle(api, call, message, request))
+        request.run(
+            _handle_large(api, call, body, request) if large else _handle(api, call, message, request)
+        )
 
     def _metered(
         self,
@@ -221,14 +248,59 @@ class Dispatch:
         if route.api is not API_VERSIONS:
             api = route.api
             raise MalformedRequest(
-                f"API {api.key} is spoken in versions {api.first} to {api.last}, not {version}"
+                f"API {api.key} is supported in versions {api.first} to {api.last}, not {version}"
             )
         request = Reply(connection, route, correlation, False, size)
         connection.enqueue(request)
         request.send([unknown_version_answer()], failed=True)
 
 
+def _read(api: Api | FastApi, call: Call, body: bytes) -> Any:
+    """Raises MalformedRequest."""
+    message = messages.read(api, call.version, body)
+    if call.view is not None:
+        return namespaces.qualified(call.view, call.context.broker.streams, message)
+    if _SEPARATOR in body:
+        namespaces.check_ids(message)
+    return message
+
+
+async def _handle_large(api: Api, call: Call, body: bytes, request: Reply) -> None:
+    """Its many items are read and written on a thread, so that other clients do not wait for that."""
+    try:
+        message = await off_loop(call, lambda: _read(api, call, body))
+    except UNREADABLE as error:
+        raise MalformedRequest(f"API {api.key} version {call.version} is unreadable: {error}") from None
+    answer = await _answer_in_slices(api, call, message, request)
+    if not request.connection.closed:
+        written = await off_loop(call, lambda: messages.write(api, call.version, answer))
+        request.send([written], failed=bool(getattr(answer, "error_code", 0)))
+
+
+async def _answer_in_slices(api: Api, call: Call, message: Any, request: Reply) -> Any:
+    """The answer to a request that may list many items. Where the answer to an item depends on that item alone, others
+    are served between the slices."""
+    items = _LISTED.get(api.key)
+    listed = getattr(message, items.items) if items is not None else None
+    if items is None or not listed or len(listed) <= KAFKA_ITEMS_PER_TURN:
+        return await _answer(api, call, message, request)
+    answers: list[Any] = []
+    for first in range(0, len(listed), KAFKA_ITEMS_PER_TURN):
+        part = replace(message, **{items.items: listed[first : first + KAFKA_ITEMS_PER_TURN]})
+        answer = await _answer(api, call, part, request)
+        answers += getattr(answer, items.answers)
+        await request.connection.turn()
+    return replace(answer, **{items.answers: tuple(answers)})
+
+
 async def _handle(api: Api, call: Call, message: object, request: Reply) -> None:
+    answer = await _answer(api, call, message, request)
+    if not request.connection.closed:
+        failed = bool(getattr(answer, "error_code", 0))
+        request.send([messages.write(api, call.version, answer)], failed=failed)
+
+
+async def _answer(api: Api, call: Call, message: object, request: Reply) -> Any:
     if api.fresh or (api.coordinated and _coordinated_elsewhere(call.context.groups, message)):
         with contextlib.suppress(Unavailable):  # respond with what is known if the store is unreachable
             await call.context.broker.barrier()
@@ -246,6 +318,4 @@ async def _handle(api: Api, call: Call, message: object, request: Reply) -> None
         answer = namespaces.plain(call.view, answer)
     if request.held_ms:
         answer = named_in(answer, request.held_ms)
-    if not request.connection.closed:
-        failed = bool(getattr(answer, "error_code", 0))
-        request.send([messages.write(api, call.version, answer)], failed=failed)
+    return answer

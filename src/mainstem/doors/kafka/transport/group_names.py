@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.api import Call
     from mainstem.doors.kafka.transport.connection import KafkaConnection
 
+GROUP_NAMES_KEPT = 100_000  # clients whose consumer group is known
+GROUP_NAMED_S = 300.0  # how long a client is taken for a reader of the group that it named
+
 _OFFSET_FETCH, _FIND_COORDINATOR, _LEAVE_GROUP = 9, 10, 13
 NAMES_GROUP = frozenset({8, _OFFSET_FETCH, _FIND_COORDINATOR, 11, 12, _LEAVE_GROUP, 14, 68, 88})
 _OF_GROUPS = 0  # FindCoordinator's key type
+_GROUPS_OF_CLIENT_MAX = 100  # the newest ones
 
 _Client = tuple[str, str, str | None]  # principal, host, client id
 
@@ -40,6 +44,10 @@ class GroupNames:
         self._named: dict[
             _Client, dict[str, float]
         ] = {}  # when each group was last named; newest clients last
+        self._count = 0  # groups of all clients
+
+    def __len__(self) -> int:
+        return self._count
 
     def learn(self, api: int, call: Call, message: Any, connection: KafkaConnection) -> None:
         """A client named a group in a request of one of these APIs."""
@@ -49,16 +57,23 @@ class GroupNames:
         if call.restricted and not call.may(Operation.READ, ResourceType.GROUP, group):
             return  # otherwise a client could use up the rate of a group that it may not read
         client = call.principal.name, call.host, call.client_id
-        groups = self._named.pop(client, None) or {}
-        if api == _LEAVE_GROUP or getattr(message, "member_epoch", 0) < 0:
-            groups.pop(group, None)
-        else:
+        leaves = api == _LEAVE_GROUP or getattr(message, "member_epoch", 0) < 0
+        if not leaves:
             connection.group = group
+        if len(group) + len(call.client_id or "") > limits.KEPT_NAME_CHARS_MAX:
+            return
+        groups = self._named.pop(client, None) or {}
+        self._count -= len(groups)
+        groups.pop(group, None)
+        if not leaves:
             groups[group] = self._clock.monotonic()
+            if len(groups) > _GROUPS_OF_CLIENT_MAX:
+                del groups[next(iter(groups))]
         if groups:
             self._named[client] = groups
-            if len(self._named) > limits.GROUP_NAMES_KEPT:
-                del self._named[next(iter(self._named))]
+            self._count += len(groups)
+        while self._count > GROUP_NAMES_KEPT:
+            self._count -= len(self._named.pop(next(iter(self._named))))
 
     def group_of(self, call: Call, connection: KafkaConnection) -> str | None:
         """The group that a client reads for on this connection, if known."""
@@ -67,9 +82,10 @@ class GroupNames:
         groups = self._named.get((call.principal.name, call.host, call.client_id))
         if groups is None:
             return None
-        since = self._clock.monotonic() - limits.GROUP_NAMED_S
+        since = self._clock.monotonic() - GROUP_NAMED_S
         for group in [group for group, named in groups.items() if named < since]:
             del groups[group]
+            self._count -= 1
         return next(iter(groups)) if len(groups) == 1 else None
 
 

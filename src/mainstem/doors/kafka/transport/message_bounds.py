@@ -13,8 +13,19 @@ from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from mainstem.doors.kafka.transport.wire import INT16, INT32, count, span, uvarint, write_uvarint
+from mainstem.doors.kafka.transport.wire import (
+    INT16,
+    INT32,
+    KAFKA_TAGGED_FIELDS_MAX,
+    count,
+    span,
+    uvarint,
+    write_uvarint,
+)
 from mainstem.errors import MalformedRequest
+
+KAFKA_ITEMS_MAX = 20_000  # in all lists of one request
+KAFKA_PARTITIONS_PER_REQUEST_MAX = 20_000  # of one Fetch or Produce, which are read on the event loop
 
 _SIZES = {
     "bool": 1,
@@ -38,8 +49,27 @@ _NULL = -1  # as a length or a count
 # What the library cannot read: a byte range of tagged fields, and which of them to keep.
 _Cut = tuple[int, int, bytes]
 
-# From the position of a value to its end; adds what must be cut.
-_Skip = Callable[[memoryview, int, list[_Cut]], int]
+
+class _Scan:
+    """What was found in a message so far."""
+
+    __slots__ = ("cuts", "items")
+
+    def __init__(self) -> None:
+        self.cuts: list[_Cut] = []
+        self.items = 0  # of all arrays
+
+    def count(self, items: int) -> None:
+        """Raises MalformedRequest if the message has too many."""
+        self.items += items
+        if self.items > KAFKA_ITEMS_MAX:
+            raise MalformedRequest(
+                f"a request lists more than {KAFKA_ITEMS_MAX} items: send several requests"
+            )
+
+
+# From the position of a value to its end; notes what must be cut.
+_Skip = Callable[[memoryview, int, _Scan], int]
 
 
 def fitted(schema: type[Any], body: bytes) -> bytes:
@@ -47,9 +77,9 @@ def fitted(schema: type[Any], body: bytes) -> bytes:
 
     Trailing bytes are dropped: librdkafka sends three after a Metadata request for all topics."""
     buf = memoryview(body)
-    cuts: list[_Cut] = []
+    scan = _Scan()
     try:
-        end = _skip_message(schema)(buf, 0, cuts)
+        end = _skip_message(schema)(buf, 0, scan)
     except (IndexError, struct.error):
         end = len(buf) + 1
     if end > len(buf):
@@ -57,7 +87,7 @@ def fitted(schema: type[Any], body: bytes) -> bytes:
             f"{len(buf)} bytes are not a {schema.__name__} of version {schema.__version__}"
         )
     body = body[:end]
-    for first, last, kept in reversed(cuts):
+    for first, last, kept in reversed(scan.cuts):
         body = body[:first] + kept + body[last:]
     return body
 
@@ -87,12 +117,12 @@ def _new_skip(schema: Any) -> _Skip:
         else:
             plain.append(skip)
 
-    def skip_message(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def skip_message(buf: memoryview, at: int, scan: _Scan) -> int:
         for step in plain:
-            at = at + step if isinstance(step, int) else step(buf, at, cuts)
+            at = at + step if isinstance(step, int) else step(buf, at, scan)
         if at > len(buf):
             raise MalformedRequest("a message runs over the end")
-        return _skip_tagged(buf, at, tagged, cuts) if flexible else at
+        return _skip_tagged(buf, at, tagged, scan) if flexible else at
 
     return skip_message
 
@@ -131,11 +161,11 @@ def _inside(hint: Any) -> tuple[Any, bool, bool]:
 
 
 def _fixed(size: int) -> _Skip:
-    return lambda buf, at, cuts: at + size
+    return lambda buf, at, scan: at + size
 
 
 def _string(flexible: bool, nullable: bool) -> _Skip:
-    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def skip(buf: memoryview, at: int, scan: _Scan) -> int:
         if flexible:
             length, at = uvarint(buf, at)
             length -= 1
@@ -149,7 +179,7 @@ def _string(flexible: bool, nullable: bool) -> _Skip:
 
 
 def _bytes(flexible: bool, nullable: bool) -> _Skip:
-    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def skip(buf: memoryview, at: int, scan: _Scan) -> int:
         first, end = span(buf, at, flexible)
         _check_null(first, nullable)
         return end
@@ -165,19 +195,20 @@ def _check_null(length: int, nullable: bool) -> None:
 
 def _nullable(skip: _Skip) -> _Skip:
     """One byte says whether the value is present."""
-    return lambda buf, at, cuts: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, cuts)
+    return lambda buf, at, scan: at + 1 if buf[at] >= 0x80 else skip(buf, at + 1, scan)
 
 
 def _array(item: _Skip | int, flexible: bool, nullable: bool) -> _Skip:
-    def skip(buf: memoryview, at: int, cuts: list[_Cut]) -> int:
+    def skip(buf: memoryview, at: int, scan: _Scan) -> int:
         if not nullable:
             _check_null(uvarint(buf, at)[0] - 1 if flexible else INT32.unpack_from(buf, at)[0], nullable)
         items, at = count(buf, at, flexible)
+        scan.count(items)
         if isinstance(item, int):
             at += items * item
         else:
             for _ in range(items):
-                at = item(buf, at, cuts)
+                at = item(buf, at, scan)
         if at > len(buf):
             raise MalformedRequest("an array runs over the end")
         return at
@@ -185,9 +216,11 @@ def _array(item: _Skip | int, flexible: bool, nullable: bool) -> _Skip:
     return skip
 
 
-def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip], cuts: list[_Cut]) -> int:
+def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip], scan: _Scan) -> int:
     begin = at
     tags, at = uvarint(buf, at)
+    if tags > KAFKA_TAGGED_FIELDS_MAX:
+        raise MalformedRequest(f"a message has {tags} tagged fields, more than {KAFKA_TAGGED_FIELDS_MAX}")
     kept: list[bytes] = []
     for _ in range(tags):
         field_at = at
@@ -197,11 +230,12 @@ def _skip_tagged(buf: memoryview, at: int, known: dict[int, _Skip], cuts: list[_
         if end > len(buf):
             raise MalformedRequest(f"tagged field {tag} runs over the end")
         if tag in known:
-            inside: list[_Cut] = []
-            if known[tag](buf, at, inside) != end or inside:
+            inside = _Scan()
+            if known[tag](buf, at, inside) != end or inside.cuts:
                 raise MalformedRequest(f"tagged field {tag} is not what its {size} bytes should be")
+            scan.count(inside.items)
             kept.append(bytes(buf[field_at:end]))
         at = end
     if len(kept) != tags:
-        cuts.append((begin, at, write_uvarint(len(kept)) + b"".join(kept)))
+        scan.cuts.append((begin, at, write_uvarint(len(kept)) + b"".join(kept)))
     return at

@@ -103,9 +103,7 @@ class KafkaMetrics:
             return
         self._losses.add((stream, loss.end))
         self.records_lost += loss.end - loss.start
-        _log.error(
-            "lost records passed over", stream=stream, start=loss.start, end=loss.end, reason=loss.reason
-        )
+        _log.error("lost records skipped", stream=stream, start=loss.start, end=loss.end, reason=loss.reason)
 
 
 def _latency(samples: list[tuple[Labels, float]], part: str) -> Metric:

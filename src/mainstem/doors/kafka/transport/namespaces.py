@@ -90,7 +90,7 @@ def _inner(hint: Any) -> tuple[Any, bool]:
 
 
 def qualified(view: NamespaceView, streams: StreamService, message: Any) -> Any:
-    """A request of a bound client, with full names. It changes the message, which is nobody else's yet."""
+    """A request of a bound client, with full names. It changes the message, which nothing else uses yet."""
     _qualify(view, streams, message, _fields(message.__class__))
     return message
 

@@ -1,4 +1,4 @@
-"""The brokers as Kafka clients see them: those whose Kafka door is open, and who leads what."""
+"""The brokers as Kafka clients see them: those with an open Kafka door, and the leader of each partition."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Peers:
 
     @property
     def state(self) -> int:
-        """Equal while the brokers, and where clients are sent, do not change."""
+        """Stays equal until the brokers or their addresses for clients change."""
         return self._cluster.leaders_state
 
     def all(self) -> list[Peer]:
-        """By number. Never empty: it includes this broker."""
+        """The brokers by number, including this one."""
         return list(self._current().values())
 
     def controller(self) -> int:

@@ -16,6 +16,11 @@ import numpy.typing as npt
 
 from mainstem import limits
 
+KAFKA_LANDING_BLOCK_BYTES = 4 * limits.MIB  # … a block that several requests fill …
+KAFKA_LANDING_FRAME_BYTES_MAX = 1 * limits.MIB  # … but not larger ones: too much of its end would stay unused
+KAFKA_LANDING_FRAMES_MAX = 64  # incomplete ones: each may hold a block
+KAFKA_LANDING_BLOCKS_MAX = 32  # free blocks that are reused
+
 _Block = npt.NDArray[np.uint8]
 
 
@@ -43,7 +48,7 @@ class ReceiveBuffer:
 
     def room(self, expected: int) -> memoryview:
         """Where to receive next: there is room for a request of this size, unless it is a large one."""
-        wanted = min(max(expected, limits.KAFKA_RECEIVE_BUFFER_BYTES), limits.KAFKA_LANDING_FRAME_BYTES_MAX)
+        wanted = min(max(expected, limits.KAFKA_RECEIVE_BUFFER_BYTES), KAFKA_LANDING_FRAME_BYTES_MAX)
         if len(self._block) - self._at < wanted:
             self._block = self._next_block().data
             self._at = 0
@@ -55,7 +60,7 @@ class ReceiveBuffer:
 
     def keep(self, size: int) -> bool:
         """Reserve the next bytes for the rest of a request. False: too many are incomplete; receive it elsewhere."""
-        if self._unfinished >= limits.KAFKA_LANDING_FRAMES_MAX:
+        if self._unfinished >= KAFKA_LANDING_FRAMES_MAX:
             return False
         self._unfinished += 1
         self._at += size
@@ -70,8 +75,8 @@ class ReceiveBuffer:
         if blocks and not _in_use(blocks):
             block = blocks.popleft()
         else:
-            block = np.empty(limits.KAFKA_LANDING_BLOCK_BYTES, np.uint8)
-            if len(blocks) == limits.KAFKA_LANDING_BLOCKS_MAX:
+            block = np.empty(KAFKA_LANDING_BLOCK_BYTES, np.uint8)
+            if len(blocks) == KAFKA_LANDING_BLOCKS_MAX:
                 blocks.popleft()  # references to it keep it alive
         blocks.append(block)
         return block
@@ -86,5 +91,6 @@ class ReceiveBuffer:
 
 
 def fresh(size: int) -> memoryview:
-    """A new buffer with untouched pages: a client that announces much and sends little costs little."""
+    """A new buffer with untouched pages: a client that announces a large request and sends little of it costs
+    little."""
     return np.empty(size, np.uint8).data

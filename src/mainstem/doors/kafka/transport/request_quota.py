@@ -48,7 +48,7 @@ class MeteredReply(Reply):
         meter: TokenBucket,
         now: Callable[[], float],
     ) -> None:
-        """`now` tells time within a turn of the loop, in seconds."""
+        """`now` is a clock in seconds that also advances within a turn of the loop."""
         super().__init__(connection, route, correlation, tagged, size)
         self._meter = meter
         self._now = now

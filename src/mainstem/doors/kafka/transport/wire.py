@@ -27,6 +27,7 @@ NO_TAGS = b"\0"
 UUID_BYTES = 16
 
 UVARINT_BYTES_MAX = 5
+KAFKA_TAGGED_FIELDS_MAX = 256  # of one message
 
 # Raised when reading past the end of a body, or on invalid UTF-8.
 UNREADABLE = (struct.error, IndexError, UnicodeDecodeError)
@@ -65,6 +66,8 @@ def skip_tags(buf: memoryview, at: int) -> int:
     if not buf[at]:
         return at + 1
     fields, at = uvarint(buf, at)
+    if fields > KAFKA_TAGGED_FIELDS_MAX:
+        raise MalformedRequest(f"a message has {fields} tagged fields, more than {KAFKA_TAGGED_FIELDS_MAX}")
     for _ in range(fields):
         _, at = uvarint(buf, at)
         size, at = uvarint(buf, at)

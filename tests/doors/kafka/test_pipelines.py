@@ -1,0 +1,61 @@
+"""Clients that send many requests ahead take turns with each other, and others come between."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from tests.support.batches import batch
+
+from .conftest import KafkaStage
+from .requests import metadata, produce
+from .wire import Wire, request_frame
+
+_AHEAD = 300
+
+
+@pytest.fixture
+def one_request_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstem.doors.budget.STEP_S", -1.0)
+    monkeypatch.setattr("mainstem.doors.kafka.apis.lone_batch.REQUESTS_PER_RUN_MAX", 1)
+
+
+def _flood() -> bytes:
+    """Produces, behind a request that nothing may overtake."""
+    slice, _ = batch(b"x")
+    ahead = b"".join(request_frame(produce(9, "t", slice), number) for number in range(1, _AHEAD))
+    return request_frame(metadata(12, "t"), 0) + ahead
+
+
+@pytest.mark.usefixtures("one_request_a_step")
+async def test_others_are_served_between_requests_of_clients_that_send_ahead(kafka: KafkaStage) -> None:
+    await kafka.broker.create_topic("t")
+    other = await kafka.connect()
+    await other.ask(metadata(12, "t"))
+    floods = [await kafka.connect() for _ in range(4)]
+    for wire in floods:
+        wire.send_raw(_flood())
+    slice, _ = batch(b"other")
+    for _ in range(5):
+        await other.ask(produce(9, "t", slice))
+    assert kafka.broker.partition("t").end < _AHEAD, "the pipelines were served in one go"
+    answered = await asyncio.gather(*map(_correlations, floods))
+    assert answered == [list(range(_AHEAD))] * 4
+
+
+async def _correlations(wire: Wire) -> list[int]:
+    return [struct.unpack(">i", (await wire.receive_raw())[:4])[0] for _ in range(_AHEAD)]
+
+
+@pytest.mark.usefixtures("one_request_a_step")
+async def test_a_connection_may_be_lost_or_the_door_close_before_all_is_served(kafka: KafkaStage) -> None:
+    await kafka.broker.create_topic("t")
+    lost, left = await kafka.connect(), await kafka.connect()
+    for wire in (lost, left):
+        wire.send_raw(_flood())
+        await wire.receive_raw()
+    await lost.close()
+    await kafka.door.stop(60.0)
+    assert kafka.broker.partition("t").end < 2 * _AHEAD
