@@ -7,6 +7,7 @@ import socket
 from collections import deque
 from typing import Any
 
+from mainstem.broker.subscriptions.entries import read_varint
 from mainstem.doors.pulsar.messages import MessageMetadata
 from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, simple_frame, split_payload
 from mainstem.testing.server import ServerProcess
@@ -22,6 +23,8 @@ class RawClient:
         self._frames.frame_bytes_max = 1 << 24
         self._requests = itertools.count(1)
         self.messages: deque[tuple[Any, bytes]] = deque()  # MESSAGE commands and their payloads
+        self.indexes: list[int] = []  # of messages that came with one
+        self.active: list[bool] = []  # what consumers were told, in order
 
     def __enter__(self) -> RawClient:
         return self
@@ -48,12 +51,25 @@ class RawClient:
             self._frames.feed(data)
         frame = parse_frame(found)
         if frame.command.HasField("message"):
-            self.messages.append((frame.command.message, bytes(split_payload(frame.rest)[1])))
+            rest = frame.rest
+            if rest[:2] == b"\x0e\x02":
+                end = 6 + int.from_bytes(rest[2:6], "big")
+                assert rest[6] == 0x10  # the index, and nothing else
+                index, at = read_varint(bytes(rest[:end]), 7)
+                assert at == end
+                self.indexes.append(index)
+                rest = rest[end:]
+            self.messages.append((frame.command.message, bytes(split_payload(rest)[1])))
             return None
-        return None if frame.command.HasField("active_consumer_change") else frame.command
+        if frame.command.HasField("active_consumer_change"):
+            self.active.append(frame.command.active_consumer_change.is_active)
+            return None
+        return frame.command
 
-    def connect(self) -> None:
-        answer = self.ask(simple_frame("connect", client_version="test", protocol_version=21))
+    def connect(self, **features: bool) -> None:
+        answer = self.ask(
+            simple_frame("connect", client_version="test", protocol_version=21, feature_flags=features)
+        )
         assert answer.connected.max_message_size == 5 << 20
 
     def closed(self) -> bool:
@@ -91,6 +107,11 @@ class RawClient:
         return payload_frame(command, metadata.SerializeToString(), payload)
 
     def subscribe(self, topic: str, subscription: str, type: int, id: int = 1) -> None:
+        answer = self.try_subscribe(topic, subscription, type, id)
+        assert answer.HasField("success"), answer
+
+    def try_subscribe(self, topic: str, subscription: str, type: int, id: int = 1) -> Any:
+        """Returns the answer, which may be an error."""
         answer = self.request(
             "subscribe",
             topic=topic,
@@ -99,8 +120,9 @@ class RawClient:
             consumer_id=id,
             initialPosition=1,
         )
-        assert answer.HasField("success"), answer
-        self.socket.sendall(simple_frame("flow", consumer_id=id, messagePermits=1000))
+        if answer.HasField("success"):
+            self.socket.sendall(simple_frame("flow", consumer_id=id, messagePermits=1000))
+        return answer
 
     def message(self) -> tuple[Any, bytes]:
         """The next message of any consumer."""

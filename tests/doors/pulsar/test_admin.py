@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -12,8 +13,10 @@ import pulsar
 import pytest
 
 from mainstem.testing.server import ServerProcess
+from tests.support.cluster import eventually
 
 _WAIT_MS = 10_000
+_EXCLUSIVE_PRODUCER = pulsar.ProducerAccessMode.Exclusive
 _EARLIEST = pulsar.InitialPosition.Earliest
 _PUBLIC = "/admin/v2/persistent/public/default"
 
@@ -202,13 +205,34 @@ def test_rates_of_a_namespace_are_rates_of_all_doors(
     assert admin.ask("GET", f"{path}/publishRate")["publishThrottlingRateInMsg"] == 50
     assert admin.ask("GET", f"{path}/dispatchRate")["dispatchThrottlingRateInByte"] == 1000
     rates = httpx.get(f"http://{server.address('http')}/v0/rates").json()["rates"]
-    limits = next(row["limits"] for row in rates if row["namespace"] == namespace)
+    limits = next(row["limits"] for row in rates if row.get("namespace") == namespace)
     assert limits == {"producer_record_rate": 50, "consumer_byte_rate": 1000}
     admin.ask("DELETE", f"{path}/publishRate")
     assert admin.ask("GET", f"{path}/publishRate") is None
     admin.ask("DELETE", f"{path}/dispatchRate")
-    admin.ask("PUT", f"/admin/v2/persistent/{namespace}/t")
-    assert admin.refused("POST", f"/admin/v2/persistent/{namespace}/t/publishRate", {})[0] == 405
+
+
+def test_a_rate_of_a_topic_is_a_rate_of_all_doors_and_goes_with_it(
+    admin: Admin, namespace: str, server: ServerProcess
+) -> None:
+    path = f"/admin/v2/persistent/{namespace}/rated"
+    admin.ask("PUT", path)
+    admin.ask("POST", f"/admin/v2/namespaces/{namespace}/publishRate", {"publishThrottlingRateInMsg": 50})
+    assert admin.ask("GET", f"{path}/publishRate") is None
+    assert admin.ask("GET", f"{path}/publishRate", applied="true")["publishThrottlingRateInMsg"] == 50
+    admin.ask("POST", f"{path}/publishRate", {"publishThrottlingRateInMsg": 5})
+    admin.ask("POST", f"{path}/dispatchRate", {"dispatchThrottlingRateInMsg": 7})
+    assert admin.ask("GET", f"{path}/publishRate", applied="true")["publishThrottlingRateInMsg"] == 5
+
+    def limits() -> list[dict[str, float]]:
+        rates = httpx.get(f"http://{server.address('http')}/v0/rates").json()["rates"]
+        return [row["limits"] for row in rates if row.get("topic") == f"{namespace}/rated"]
+
+    assert limits() == [{"producer_record_rate": 5, "consumer_record_rate": 7}]
+    admin.ask("DELETE", f"{path}/publishRate")
+    assert limits() == [{"consumer_record_rate": 7}]
+    admin.ask("DELETE", path)
+    assert limits() == []
 
 
 def test_a_backlog_over_its_quota_refuses_producers(
@@ -259,7 +283,7 @@ def test_a_terminated_topic_takes_no_more_messages(admin: Admin, client: pulsar.
     open_producer = client.create_producer(name)
     last = admin.ask("POST", f"{_PUBLIC}/{name}/terminate")
     assert (last["ledgerId"], last["entryId"]) == (sent[-1].ledger_id(), sent[-1].entry_id())
-    with pytest.raises(pulsar.PulsarException):
+    with pytest.raises(pulsar.TopicTerminated):
         open_producer.send(b"late")
     with pytest.raises(pulsar.TopicTerminated):
         client.create_producer(name)
@@ -295,8 +319,15 @@ def test_properties_and_partitions_of_a_topic(admin: Admin) -> None:
 
 def test_stats_count_messages_and_backlogs(admin: Admin, client: pulsar.Client) -> None:
     name = _name()
-    consumer = client.subscribe(name, "s", initial_position=_EARLIEST)
-    producer = client.create_producer(name, producer_name="p1", batching_enabled=False)
+    of_client = {"team": "billing"}
+    consumer = client.subscribe(name, "s", initial_position=_EARLIEST, properties=of_client)
+    producer = client.create_producer(
+        name,
+        producer_name="p1",
+        batching_enabled=False,
+        properties=of_client,
+        access_mode=_EXCLUSIVE_PRODUCER,
+    )
     for number in range(5):
         producer.send(b"v%d" % number)
     for _ in range(2):
@@ -309,6 +340,15 @@ def test_stats_count_messages_and_backlogs(admin: Admin, client: pulsar.Client) 
         subscription["consumers"][0]["consumerName"],
     )
     assert subscription["msgBacklog"] in (3, 4, 5)  # acknowledgements are grouped by the client
+    assert stats["publishers"][0]["accessMode"] == "Exclusive"
+    for one in (stats["publishers"][0], subscription["consumers"][0]):
+        assert one["metadata"] == of_client
+        assert one["clientVersion"]
+        assert one["connectedSince"].startswith("20")
+    bytes_out = subscription["bytesOutCounter"]
+    assert (subscription["msgOutCounter"], stats["bytesOutCounter"]) == (5, bytes_out)
+    assert stats["publishers"][0]["msgInCounter"] == 5
+    assert min(bytes_out, stats["publishers"][0]["bytesInCounter"]) >= 5 * len(b"v0")
     internal = admin.ask("GET", f"{_PUBLIC}/{name}/internalStats")
     assert (internal["numberOfEntries"], list(internal["cursors"])) == (5, ["s"])
     admin.ask("PUT", f"{_PUBLIC}/{name}/unload")
@@ -317,6 +357,20 @@ def test_stats_count_messages_and_backlogs(admin: Admin, client: pulsar.Client) 
     consumer.close()
     admin.ask("DELETE", f"{_PUBLIC}/{name}/truncate")
     assert admin.ask("GET", f"{_PUBLIC}/{name}/internalStats")["numberOfEntries"] == 0
+
+
+def test_stats_tell_delayed_messages_from_the_others(admin: Admin, client: pulsar.Client) -> None:
+    name = _name()
+    client.subscribe(name, "s", consumer_type=pulsar.ConsumerType.Shared, initial_position=_EARLIEST)
+    producer = client.create_producer(name, batching_enabled=False)
+    for delay_ms in (3_600_000, 3_600_000, None):
+        producer.send(b"x", deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms))
+
+    def found() -> tuple[int, int, int]:
+        one = admin.ask("GET", f"{_PUBLIC}/{name}/stats")["subscriptions"]["s"]
+        return one["msgBacklog"], one["msgDelayed"], one["msgBacklogNoDelayed"]
+
+    assert eventually(found, lambda counts: counts[1] == 2) == (3, 2, 1)
 
 
 def _compacted(admin: Admin, topic: str) -> str:
@@ -435,3 +489,107 @@ def test_a_lookup_names_the_broker(admin: Admin, server: ServerProcess) -> None:
     found = admin.ask("GET", "/lookup/v2/topic/persistent/public/default/any")
     assert found["brokerUrl"] == f"pulsar://{server.address('pulsar')}"
     assert admin.raw("/lookup/v2/topic/persistent/public/default/any/bundle").text.startswith("0x")
+
+
+# What programs ask for now and then
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("POST", "brokers/shutdown", 405),
+        ("POST", "brokers/configuration/x/1", 405),
+        ("GET", "brokers/standalone/x/ownedNamespaces", 405),
+        ("GET", "clusters/standalone/failureDomains/x", 404),
+        ("POST", "clusters/standalone/namespaceIsolationPolicies/x", 405),
+        ("POST", "clusters/standalone/peers", 405),
+        ("PUT", "namespaces/{namespace}/properties", 405),
+        ("POST", "namespaces/{namespace}/persistence/bookieAffinity", 405),
+        ("PUT", "namespaces/{namespace}/0x00000000_0xffffffff/split", 405),
+        ("POST", "namespaces/{namespace}/0x00000000_0x10000000/clearBacklog", 404),
+        ("PUT", "persistent/{namespace}/t/shadowTopics", 405),
+        ("POST", "persistent/{namespace}/t/trim", 405),
+        ("POST", "persistent/{namespace}/t/subscription/s/replicatedSubscriptionStatus", 405),
+        ("GET", "functions/public/default", 404),
+    ],
+)
+def test_what_is_not_there_is_refused_with_the_reason(
+    admin: Admin, namespace: str, method: str, path: str, code: int
+) -> None:
+    found, reason = admin.refused(method, "/admin/v2/" + path.format(namespace=namespace), {})
+    assert found == code
+    assert len(reason) > 20
+
+
+def test_a_policy_that_nobody_set_reads_as_not_set(admin: Admin, namespace: str) -> None:
+    admin.ask("PUT", f"/admin/v2/persistent/{namespace}/t")
+    topic, space = f"/admin/v2/persistent/{namespace}/t", f"/admin/v2/namespaces/{namespace}"
+    for path in (f"{topic}/replication", f"{topic}/shadowTopics", f"{topic}/s/dispatchRate"):
+        assert admin.ask("GET", path) is None
+        admin.ask("DELETE", path)
+    assert admin.ask("GET", f"{space}/properties") == {}
+    assert admin.ask("GET", f"{space}/allowedClusters") == ["standalone"]
+    assert admin.ask("GET", f"{topic}/subscription/s/replicatedSubscriptionStatus") == {
+        f"persistent://{namespace}/t": False
+    }
+
+
+def test_a_namespace_has_as_many_topics_as_its_policy_says(admin: Admin, namespace: str) -> None:
+    path = f"/admin/v2/namespaces/{namespace}/maxTopicsPerNamespace"
+    assert admin.ask("GET", path) is None
+    admin.ask("PUT", f"/admin/v2/persistent/{namespace}/one")
+    admin.ask("POST", path, 1)
+    assert admin.ask("GET", path) == 1
+    admin.refused("PUT", f"/admin/v2/persistent/{namespace}/two")
+    admin.ask("DELETE", path)
+    admin.ask("PUT", f"/admin/v2/persistent/{namespace}/two")
+
+
+def test_all_policies_of_a_topic_are_removed_together(admin: Admin, namespace: str) -> None:
+    topic = f"/admin/v2/persistent/{namespace}/t"
+    admin.ask("PUT", topic)
+    admin.ask("POST", f"{topic}/maxProducers", 7)
+    admin.ask("POST", f"{topic}/messageTTL", messageTTL="60")
+    admin.ask("DELETE", f"{topic}/policies")
+    assert admin.ask("GET", f"{topic}/maxProducers") is None
+    assert admin.ask("GET", f"{topic}/messageTTL") is None
+
+
+def test_the_one_bundle_stands_for_its_namespace(admin: Admin, namespace: str, client: pulsar.Client) -> None:
+    ids = _filled(client, f"persistent://{namespace}/t", 4)
+    topic = f"/admin/v2/persistent/{namespace}/t"
+    admin.ask("PUT", f"{topic}/subscription/s", {"ledgerId": -1, "entryId": -1})
+    size = admin.ask(
+        "PUT", f"{topic}/backlogSize", {"ledgerId": ids[2].ledger_id(), "entryId": ids[2].entry_id()}
+    )
+    assert 0 < size < admin.ask("GET", f"{topic}/stats")["storageSize"]
+    bundle = f"/admin/v2/namespaces/{namespace}/0x00000000_0xffffffff"
+    admin.ask("POST", f"{bundle}/clearBacklog/s")
+    assert admin.ask("GET", f"{topic}/stats")["subscriptions"]["s"]["msgBacklog"] == 0
+    admin.ask("POST", f"{bundle}/unsubscribe/s")
+    assert admin.ask("GET", f"{topic}/subscriptions") == []
+    assert admin.ask("GET", f"/admin/v2/non-persistent/{namespace}/0x00000000_0xffffffff") == []
+
+
+def test_rights_are_granted_on_several_topics_at_once(admin: Admin, namespace: str) -> None:
+    for topic in ("a", "b"):
+        admin.ask("PUT", f"/admin/v2/persistent/{namespace}/{topic}")
+    rows = [
+        {"topic": f"persistent://{namespace}/{topic}", "role": "ann", "actions": ["produce"]}
+        for topic in ("a", "b")
+    ]
+    admin.ask("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", rows)
+    granted = f"/admin/v2/persistent/{namespace}/b/permissions"
+    assert admin.ask("GET", granted) == {"ann": ["produce"]}
+    admin.ask("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", rows)
+    assert admin.ask("GET", granted) == {}
+    assert admin.refused("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", [{"topic": 3}])[0] == 400
+
+
+def test_a_name_of_the_other_domain_reaches_no_topic(admin: Admin) -> None:
+    name = _name()
+    admin.ask("PUT", f"{_PUBLIC}/{name}")
+    other = f"/admin/v2/non-persistent/public/default/{name}"
+    assert admin.refused("DELETE", other)[0] == 404
+    assert admin.refused("GET", f"{other}/stats")[0] == 404
+    assert admin.ask("GET", f"{_PUBLIC}/{name}/stats")["msgInCounter"] == 0

@@ -79,6 +79,28 @@ def test_the_metrics_count_what_is_delivered(client: pulsar.Client, server: Serv
     assert counted()[1] - size >= 600
 
 
+def test_the_end_of_a_topic_disconnects_no_client(client: pulsar.Client, server: ServerProcess) -> None:
+    """This client closes its connection at commands that it does not know."""
+
+    def accepted() -> str:
+        text = httpx.get(f"http://{server.address('http')}/v0/metrics").text
+        return next(
+            row for row in text.splitlines() if row.startswith("mainstem_pulsar_connections_accepted")
+        )
+
+    name = _name()
+    client.create_producer(name).send(b"last")
+    consumer = client.subscribe(name, "s", initial_position=_EARLIEST)
+    before = accepted()
+    terminate = f"http://{server.address('http')}/admin/v2/persistent/public/default/{name}/terminate"
+    httpx.post(terminate).raise_for_status()
+    consumer.acknowledge(_receive(consumer, 1)[0])
+    for _ in range(5):  # it has everything, and is told so before each of these answers
+        consumer.seek(pulsar.MessageId.earliest)
+        consumer.acknowledge(_receive(consumer, 1)[0])
+    assert accepted() == before
+
+
 def test_topics_are_the_same_through_kafka(client: pulsar.Client, server: ServerProcess) -> None:
     name = _name()
     bootstrap = {"bootstrap.servers": str(server.address("kafka"))}

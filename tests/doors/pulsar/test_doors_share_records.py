@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from mainstem.testing.server import ServerProcess
 from .conftest import connect
 
 _WAIT_MS = 10_000
+_plain = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=12)
 _text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 
 
@@ -31,7 +33,9 @@ class Sent(NamedTuple):
 
 @st.composite
 def _records(draw: st.DrawFn) -> Sent:
-    door = draw(st.sampled_from(("kafka", "http", "pulsar", "pulsar batch")))
+    door = draw(st.sampled_from(("kafka", "http", "text", "pulsar", "pulsar batch")))
+    if door == "text":
+        return Sent(door, None, draw(_plain).encode(), {})
     key = draw(st.none() | _text)
     if door == "http":  # its values are JSON
         return Sent(door, key, msgspec.json.encode(draw(_text | st.integers(-9, 9))), {})
@@ -46,10 +50,13 @@ class Doors:
         self._http = httpx.Client(base_url=f"http://{server.address('http')}", timeout=30)
         self._kafka = {"bootstrap.servers": str(server.address("kafka"))}
         self._producer = Producer({**self._kafka, "log_level": 0})  # it outlives the server
+        address = server.address("text")
+        self._text = socket.create_connection((address.host, address.port), timeout=30)
 
     def close(self) -> None:
         self.pulsar.close()
         self._http.close()
+        self._text.close()
 
     def write(self, topic: str, records: list[Sent]) -> None:
         for record in records:
@@ -64,6 +71,17 @@ class Doors:
         if record.key is not None:
             row["tag"] = record.key
         self._http.post(f"/v0/topics/{topic}", json={"records": [row]}).raise_for_status()
+
+    def _write_text(self, topic: str, record: Sent) -> None:
+        assert self.ask_text(f"PUT {topic} {record.value.decode()}") == b"OK"
+
+    def ask_text(self, request: str) -> bytes:
+        data = request.encode()
+        self._text.sendall(len(data).to_bytes(4, "little") + data)
+        answer = b""
+        while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "little"):
+            answer += self._text.recv(65_536)
+        return answer[4:]
 
     def _write_pulsar(self, topic: str, record: Sent) -> None:
         producer = self.pulsar.create_producer(topic)
@@ -117,9 +135,25 @@ class Doors:
             for one in answer.raise_for_status().json()["messages"]
         ]
 
+    def read_text(self, topic: str, count: int) -> list[bytes]:
+        return [self.ask_text(f"GET {topic}") for _ in range(count)]
+
+    def read_sql(self, topic: str) -> list[tuple[int, str | None, bytes]]:
+        query = f'SELECT _offset, decode(_key), to_base64(_value) FROM "{topic}" ORDER BY _offset'
+        answer = self._http.post("/v0/sql", json={"query": query}).raise_for_status()
+        return [(offset, key, base64.b64decode(value)) for offset, key, value in answer.json()["rows"]]
+
 
 def _content(shown: dict[str, str]) -> bytes:
     return shown["text"].encode() if "text" in shown else base64.b64decode(shown["base64"])
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shown(headers: list[tuple[str, bytes]]) -> dict[str, str]:
@@ -130,7 +164,7 @@ def _shown(headers: list[tuple[str, bytes]]) -> dict[str, str]:
 def test_every_door_shows_the_records_of_every_other_one(tmp_path: Path) -> None:
     written: dict[str, tuple[int, list[str]]] = {}  # by topic: how many records it has, and their message ids
 
-    with ServerProcess(tmp_path / "data", "--text", "off") as server:
+    with ServerProcess(tmp_path / "data", "--text", "127.0.0.1:0") as server:
         doors = Doors(server)
 
         @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -148,12 +182,15 @@ def test_every_door_shows_the_records_of_every_other_one(tmp_path: Path) -> None
             assert shown == wanted
             assert doors.read_kafka(topic, len(wanted)) == wanted
             assert doors.read_http(topic) == wanted
+            assert doors.read_sql(topic) == [(at, one.key, one.value) for at, one in enumerate(wanted)]
+            if all(_is_text(one.value) for one in wanted):  # that door has nothing else
+                assert doors.read_text(topic, len(wanted)) == [b"OK " + one.value for one in wanted]
             written[topic] = len(wanted), ids
 
         check()
         doors.close()
         server.kill()
-    with ServerProcess(tmp_path / "data", "--text", "off") as server:
+    with ServerProcess(tmp_path / "data", "--text", "127.0.0.1:0") as server:
         doors = Doors(server)
         for topic, (count, ids) in written.items():
             assert doors.read_pulsar(topic, count)[1] == ids

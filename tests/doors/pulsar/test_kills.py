@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import defaultdict
 from pathlib import Path
 
 from mainstem.doors.pulsar.wire import simple_frame
 from mainstem.testing.server import ServerProcess
 
+from .conftest import connect
 from .raw_client import RawClient
 
 _TYPES = {0: "exclusive", 1: "shared", 2: "failover", 3: "key-shared"}
@@ -110,3 +112,35 @@ def test_the_epoch_of_exclusive_producers_rises_across_a_kill(tmp_path: Path) ->
         )
         assert refused.error.error == 25
         assert raw.producer("t", "b", id=2, producer_access_mode=1, topic_epoch=2).topic_epoch == 2
+
+
+def test_messages_in_chunks_are_stored_whole_and_once_when_the_server_is_killed(tmp_path: Path) -> None:
+    contents = [random.Random(number).randbytes(12_000_000) for number in range(4)]
+    flags = (*_FLAGS, "--pulsar-deduplication", "true")
+    first = ServerProcess(tmp_path / "data", *flags)
+    with first:
+        address = first.address("pulsar")
+        client = connect(first)
+        producer = client.create_producer("t", chunking_enabled=True, send_timeout_millis=0)
+        assert producer.send(contents[0])
+        stored = [threading.Event() for _ in contents]
+        for number, content in enumerate(contents[1:], 1):
+            producer.send_async(content, lambda *_, one=stored[number]: one.set())
+        assert stored[1].wait(60)
+        first.kill()  # in the middle of the others
+    with ServerProcess(tmp_path / "data", *flags, "--pulsar", str(address)) as second:
+        assert all(one.wait(60) for one in stored[2:])
+        client.close()
+        with RawClient(second) as raw:
+            raw.connect()
+            raw.producer("t", "last")
+            assert raw.send(0, b"end").HasField("send_receipt")
+            raw.subscribe("t", "s", 0)
+            pieces = list(iter(lambda: raw.message()[1], b"end"))
+    # Earlier chunks may be stored twice, and clients leave them out. The last one completes its message.
+    for content in contents:
+        found = [(content.find(piece), len(piece)) for piece in pieces if piece in content]
+        ends = [start + size for start, size in found]
+        assert ends.count(len(content)) == 1
+        assert ends[-1] == len(content)
+        assert sum(size for _, size in set(found)) == len(content)

@@ -95,13 +95,16 @@ def test_a_consumer_holds_as_many_messages_as_the_policy_says(
     assert consumer.receive(_WAIT_MS).data() == b"5"
 
 
-def test_a_dispatch_rate_slows_consumers_down(admin: Admin, client: pulsar.Client, topic: str) -> None:
+@pytest.mark.parametrize("of", ["namespace", "topic"])
+def test_a_dispatch_rate_slows_consumers_down(
+    admin: Admin, client: pulsar.Client, topic: str, of: str
+) -> None:
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
     for _ in range(230):
         producer.send_async(b"x", None)
     producer.flush()
-    namespace = f"/admin/v2/namespaces/{topic.rpartition('/')[0]}"
-    admin.ask("POST", f"{namespace}/dispatchRate", {"dispatchThrottlingRateInMsg": 20})
+    path = f"namespaces/{topic.rpartition('/')[0]}" if of == "namespace" else f"persistent/{topic}"
+    admin.ask("POST", f"/admin/v2/{path}/dispatchRate", {"dispatchThrottlingRateInMsg": 20})
     consumer = client.subscribe(topic, "s", initial_position=_EARLIEST)
     began = time.monotonic()
     for _ in range(230):

@@ -361,6 +361,44 @@ def test_a_false_place_in_a_batch_makes_no_entry() -> None:
     assert [(entry.base, entry.count) for entry in _stored(batch, 0)] == [(at, 1) for at in range(len(rows))]
 
 
+def test_a_false_time_of_delivery_delays_nothing() -> None:
+    rows = [
+        [("pulsar.deliver_at", content)] for content in (b"9" * 5000, b"9" * 20, b"-5", b"", b"\xb2", None)
+    ]
+    batch = build_batch([b"v"] * len(rows), headers=rows, timestamps_ms=1)
+    for entry in _stored(batch, 0):
+        assert entry.deliver_at_ms == 0
+        assert not MessageMetadata.FromString(encoded(entry)[0]).HasField("deliver_at_time")
+
+
+def test_a_forged_header_says_nothing_of_how_the_payload_is_packed() -> None:
+    """Pulsar's client for C++ crashes when a message claims to be a batch of 2^31 - 1."""
+    forged = MessageMetadata(
+        producer_name=b"p",
+        sequence_id=1,
+        publish_time=1,
+        num_messages_in_batch=2**31 - 1,
+        uncompressed_size=2**32 - 1,
+        num_chunks_from_msg=-1,
+        chunk_id=7,
+        total_chunk_msg_size=2**31 - 1,
+    ).SerializeToString()
+    count = 400  # enough for compiled code
+    batch = build_batch([b"v" * 40] * count, headers=[[("pulsar.entry", forged)]] * count, timestamps_ms=1)
+    stamp(memoryview(batch), 0, 0)
+    deliveries: list[Delivery] = []
+    add_entries([memoryview(batch)], 0, deliveries, runs=True)
+    assert len(deliveries) == count
+    for entry in deliveries:
+        assert isinstance(entry, MessageEntry), "compiled code copied the header"
+        told = MessageMetadata.FromString(encoded(entry)[0])
+        assert not any(told.HasField(name) for name in ("num_messages_in_batch", "uncompressed_size"))
+        assert not any(
+            told.HasField(name) for name in ("num_chunks_from_msg", "chunk_id", "total_chunk_msg_size")
+        )
+        assert told.producer_name == b"p"
+
+
 def test_an_encrypted_batch_and_a_chunk_are_stored_as_they_are() -> None:
     encrypted = _published(num_messages_in_batch=7, compression=1, uncompressed_size=99)
     encrypted.encryption_keys.add(key="k", value=b"v")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 from pathlib import Path
 
 import httpx
@@ -11,8 +12,10 @@ import pulsar
 import pytest
 from confluent_kafka import Producer
 
+from mainstem.doors.pulsar.commands import PULSAR_CONSUMERS_MAX, PULSAR_PRODUCERS_MAX
+from mainstem.doors.pulsar.errors import ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
-from mainstem.doors.pulsar.wire import payload_frame, simple_frame
+from mainstem.doors.pulsar.wire import InvalidFrame, parse_frame, payload_frame, simple_frame
 from mainstem.testing.server import ServerProcess
 
 from .conftest import connect
@@ -71,6 +74,36 @@ def test_a_wrong_checksum_an_unknown_type_and_an_unknown_command_get_errors(serv
         assert (answer.error.request_id, answer.error.error) == (3, 22)
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"), [("producer", PULSAR_PRODUCERS_MAX), ("subscribe", PULSAR_CONSUMERS_MAX)]
+)
+def test_a_connection_has_a_limit_of_producers_and_consumers(
+    server: ServerProcess, kind: str, most: int
+) -> None:
+    fields: dict[str, object] = {"topic": f"many-{kind}s"}
+    if kind == "subscribe":
+        fields |= {"subscription": "s", "subType": 1, "durable": False}
+    id_field = "producer_id" if kind == "producer" else "consumer_id"
+    with RawClient(server) as raw:
+        raw.connect()
+        refused = None
+        opened = 0
+        for first in range(0, most + 100, 100):
+            ids = range(first, first + 100)
+            raw.socket.sendall(
+                b"".join(simple_frame(kind, request_id=id + 1, **{id_field: id}, **fields) for id in ids)
+            )
+            for answer in (raw.receive() for _ in ids):
+                if answer.HasField("error"):
+                    refused = answer.error
+                else:
+                    opened += 1
+        assert refused is not None
+        assert refused.error == ServerError.NOT_ALLOWED
+        assert "limit" in refused.message
+        assert most <= opened < most + 100  # requests under way when the limit was reached
+
+
 def test_records_of_kafka_in_compressed_batches_are_read(server: ServerProcess) -> None:
     kafka = Producer(
         {"bootstrap.servers": str(server.address("kafka")), "compression.type": "zstd", "linger.ms": 100}
@@ -112,6 +145,79 @@ def test_single_messages_sent_together_are_stored_delivered_and_acknowledged_one
         assert [message.message_id for message in left] == ids[150:160]
         raw.pong()
         assert not raw.messages
+
+
+@pytest.mark.parametrize("count", [1, 2, 300])  # converted in Python, and by kernels
+def test_the_offset_is_the_index_of_a_message(server: ServerProcess, count: int) -> None:
+    topic = f"indexed-{count}"
+    client = connect(server)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for _ in range(3):
+        producer.send_async(b"x", None)
+    producer.flush()  # one entry
+    client.close()
+    with RawClient(server) as raw:
+        raw.connect(supports_broker_entry_metadata=True)
+        raw.producer(topic, "p")
+        raw.socket.sendall(b"".join(raw.send_frame(number, b"%d" % number) for number in range(count)))
+        for _ in range(count):
+            assert raw.receive().HasField("send_receipt")
+        raw.subscribe(topic, "s", 0)
+        messages = [raw.message()[0].message_id.entryId for _ in range(1 + count)]
+        assert messages == [0, *range(3, 3 + count)]
+        assert raw.indexes == [2, *range(3, 3 + count)]  # of a batch, that of its last message
+
+
+def test_what_is_decompressed_on_a_thread_is_not_overwritten_by_other_clients(server: ServerProcess) -> None:
+    payloads = [random.Random(number).randbytes(20_000) * 50 for number in range(20)]
+    with RawClient(server) as raw, RawClient(server) as other:
+        for one, topic in ((raw, "expanding"), (other, "others")):
+            one.connect()
+            one.producer(topic, "p")
+        noise = other.send_frame(0, b"\0" * 60_000)
+        for number, payload in enumerate(payloads):
+            metadata = MessageMetadata(
+                producer_name=b"p", publish_time=1, compression=2, uncompressed_size=len(payload)
+            )
+            command = simple_frame("send", producer_id=1, sequence_id=number)[8:]
+            frame = payload_frame(command, metadata.SerializeToString(), zlib.compress(payload))
+            raw.socket.sendall(frame)
+            other.socket.sendall(noise)
+            for one in (raw, other):
+                assert one.receive().HasField("send_receipt")
+        raw.subscribe("expanding", "s", 0)
+        found = [raw.message()[1] for _ in payloads]
+        assert [zlib.decompress(one) for one in found] == payloads
+
+
+def test_a_producer_without_a_schema_is_told_a_version_that_can_be_looked_up(server: ServerProcess) -> None:
+    with RawClient(server) as raw:
+        raw.connect()
+        version = raw.producer("bytes", "p", schema={"name": "Bytes", "type": 0}).schema_version
+        found = raw.request("get_schema", topic="bytes", schema_version=version).get_schema_response
+        assert (found.schema.type, found.schema.HasField("schema_data")) == (0, True)
+        assert raw.request("get_schema", topic="bytes").get_schema_response.HasField("error_code")
+
+
+def test_a_consumer_is_told_whether_it_is_active_once_it_asks_for_messages(server: ServerProcess) -> None:
+    failover = 2
+    with RawClient(server) as raw, RawClient(server) as other:
+        for one, consumer in ((raw, 1), (other, 2)):
+            one.connect()
+            subscribed = one.request(
+                "subscribe", topic="active", subscription="s", subType=failover, consumer_id=consumer
+            )
+            assert subscribed.HasField("success")
+            one.pong()
+            assert one.active == []  # Go's client would drop it
+        for one, consumer in ((raw, 1), (other, 2)):
+            for _ in range(2):
+                one.socket.sendall(simple_frame("flow", consumer_id=consumer, messagePermits=1))
+            one.pong()
+        assert (raw.active, other.active) == ([True], [False])
+        raw.request("close_consumer", consumer_id=1)
+        other.pong()
+        assert other.active == [False, True]
 
 
 def test_a_watcher_hears_of_topics_that_come_and_go(server: ServerProcess) -> None:
@@ -166,3 +272,60 @@ def test_a_client_renews_its_token_before_it_expires(tmp_path: Path) -> None:
             other = {"auth_method_name": "token", "auth_data": b"secret-key"}
             raw.socket.sendall(simple_frame("auth_response", client_version="test", response=other))
             assert raw.closed()
+
+
+def test_text_that_is_not_utf_8_is_no_command() -> None:
+    whole = simple_frame("lookup", request_id=1, topic="persistent://public/default/x")
+    assert parse_frame(memoryview(whole)[4:]).command.lookup.topic.endswith("x")
+    with pytest.raises(InvalidFrame):
+        parse_frame(memoryview(whole.replace(b"default/x", b"default/\xff"))[4:])
+
+
+def test_a_reader_that_is_refused_leaves_nothing_behind(server: ServerProcess) -> None:
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer("refused", "p")
+        refused = raw.request(
+            "subscribe",
+            topic="refused",
+            subscription="reader",
+            subType=3,
+            consumer_id=1,
+            durable=False,
+            keySharedMeta={"keySharedMode": 1, "hashRanges": [{"start": 5, "end": 1 << 20}]},
+        )
+        assert refused.HasField("error")
+        url = f"http://{server.address('http')}/admin/v2/persistent/public/default/refused/stats"
+        assert httpx.get(url).json()["subscriptions"] == {}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_what_is_closed_or_repeated_while_it_is_created_leaves_nothing_behind(
+    server: ServerProcess, *, closes: bool
+) -> None:
+    topic = f"opening-{closes}"  # creating it takes a while
+    with RawClient(server) as raw:
+        raw.connect()
+        exclusive = {"topic": topic, "producer_id": 1, "producer_access_mode": 1}
+        consuming = {"topic": f"{topic}-2", "subscription": "s", "consumer_id": 2, "subType": 0}
+        raw.socket.sendall(
+            simple_frame("producer", request_id=1, **exclusive)
+            + simple_frame("subscribe", request_id=2, **consuming)
+            + (
+                simple_frame("close_producer", producer_id=1, request_id=3)
+                + simple_frame("close_consumer", consumer_id=2, request_id=4)
+                if closes
+                else simple_frame("producer", request_id=3, **exclusive)
+                + simple_frame("subscribe", request_id=4, **consuming)
+            )
+        )
+        answers = [raw.receive() for _ in range(4)]
+        failed = {one.error.request_id for one in answers if one.HasField("error")}
+        assert len(failed) == 2
+        if not closes:
+            assert raw.request("close_producer", producer_id=1).HasField("success")
+            assert raw.request("close_consumer", consumer_id=2).HasField("success")
+        with RawClient(server) as other:
+            other.connect()
+            assert other.producer(topic, "other", producer_access_mode=1).producer_ready
+            other.subscribe(f"{topic}-2", "s", 0)

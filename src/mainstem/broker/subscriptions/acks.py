@@ -16,7 +16,7 @@ from mainstem.log.log import Log
 
 
 class Acks:
-    """Of one subscription. A subscription that is not durable applies them at once."""
+    """The acknowledgements of one subscription. A subscription that is not durable applies them at once."""
 
     def __init__(self, log: Log, stream: int, name: str, volatile: AckedRecords | None) -> None:
         self._log = log
@@ -28,6 +28,7 @@ class Acks:
         self._waiters: list[asyncio.Future[None]] = []
         self._last: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self.term = 0  # under which the broker serves the subscription
 
     def add(self, mark: int, ranges: list[Range]) -> asyncio.Future[None]:
         """Acknowledge what is below `mark`, and the ranges. The future is done once that is durable."""
@@ -62,7 +63,7 @@ class Acks:
                 for at in range(0, max(1, len(ranges)), ACKED_RANGES_PER_COMMAND_MAX):
                     some = tuple(ranges[at : at + ACKED_RANGES_PER_COMMAND_MAX])
                     try:
-                        await self._log.propose(AckRecords(self._stream, self._name, mark, some))
+                        await self._log.propose(AckRecords(self._stream, self._name, mark, some, self.term))
                     except MainstemError as refused:
                         error = refused
                 for waiter in waiters:

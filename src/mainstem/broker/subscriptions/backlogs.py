@@ -61,11 +61,11 @@ class Backlogs:
             except (Unavailable, BrokerFenced):
                 raise  # it would fail for every topic
             except Exception as error:  # noqa: BLE001 - one partition's failure must not stop the others
-                _log.warning("a backlog cannot be limited", topic=topic.name, error=described(error))
+                _log.warning("backlog check failed", topic=topic.name, error=described(error))
         return skipped
 
     async def refuse(self) -> None:
-        """Find the partitions whose producers are refused, and tell consumers of changed limits."""
+        """Find the partitions whose producers are refused, and notify consumers whose limits changed."""
         self._subscriptions.limit()
         over: dict[int, BacklogFull] = {}
         for topic, stream in self._limited():
@@ -79,7 +79,7 @@ class Backlogs:
         self._refused.clear()
         self._refused.update(over)
         for stream in fresh:
-            _log.warning("producers are refused", stream=stream, reason=str(over[stream]))
+            _log.warning("producers refused", stream=stream, reason=str(over[stream]))
             if self.on_refused is not None:
                 self.on_refused(stream)
 

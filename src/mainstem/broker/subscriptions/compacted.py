@@ -67,7 +67,7 @@ class CompactedViews:
             self._done.add(stream)
         except Exception as error:  # noqa: BLE001 - it is the result of the compaction
             self._errors[stream] = described(error)
-            _log.warning("a stream cannot be compacted", stream=stream, error=described(error))
+            _log.warning("compaction failed", stream=stream, error=described(error))
         finally:
             del self._running[stream]
 
@@ -89,7 +89,7 @@ class CompactedViews:
     # Reading
 
     async def reader(self, stream: int, left_out: Callable[[list[Range]], object]) -> MessageEntryReader:
-        """A reader of the view. `left_out` is told which offsets it passes over. Raises LimitReached."""
+        """A reader of the view. `left_out` receives the offsets that it skips. Raises LimitReached."""
         horizon = self._horizons.of(stream)
         if not horizon:
             return MessageEntryReader(self._streams, stream)
@@ -140,7 +140,7 @@ def _note_keys(batches: Sequence[memoryview], at: int, horizon: int, latest: dic
                     else:
                         latest.pop(key, None)
             except (InvalidBatch, TooLarge) as error:
-                _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
+                _log.warning("batch not decodable", offset=header.base_offset, error=str(error))
 
 
 class _CompactedReader(MessageEntryReader):

@@ -62,6 +62,7 @@ class SubscriptionConsumer:
         self.unacked = 0  # messages that were delivered and not acknowledged
         self.delivered = 0
         self.redelivered = 0
+        self.knows_active = False  # it has been notified whether it is the active consumer
         self.at_end = False  # it knows that the topic has no more records
 
     @property

@@ -23,7 +23,7 @@ from mainstem.broker.streams import StreamService, View
 from mainstem.errors import InvalidBatch, OffsetOutOfRange, RecordsLost, TooLarge
 from mainstem.records import kernels
 from mainstem.records.checksums import step_tables
-from mainstem.records.compiled import compiled, octets
+from mainstem.records.compiled import compiled, octets, pulsar_preloaded
 from mainstem.records.decoding import StoredRecord, decode_records, first_record, record_at
 from mainstem.records.header import BatchHeader, walk
 from mainstem.records.index import RecordIndex, index_slices, section
@@ -40,6 +40,7 @@ READ_BYTES = 1 * limits.MIB
 _ENTRY_RECORDS_MAX = 1 << 20
 _INDEXED_BYTES_MIN = 4 * limits.KIB  # less is decoded faster one by one
 _RUN_RETRY_RECORDS = 32  # after one that only Python can convert, as many more are likely to follow
+_TIME_DIGITS_MAX, _TIME_MS_MAX = 19, (1 << 63) - 1
 _HEADER_GROWTH_BYTES = 16  # at most what a header of a record grows by as a property
 OTHER_DOORS_NAME = b"mainstem"  # the producer name of records that no Pulsar client wrote
 _PRODUCER_NAME = octets(OTHER_DOORS_NAME)
@@ -54,6 +55,13 @@ Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 _log = events.named("subscriptions")
+
+
+def deliver_at(content: bytes | None) -> int | None:
+    """The time that a header names; None: it names none, because a client of another door used the name."""
+    if content is None or len(content) > _TIME_DIGITS_MAX or not content.isdigit():
+        return None
+    return min(int(content), _TIME_MS_MAX)
 
 
 class MessageEntry:
@@ -105,8 +113,8 @@ class MessageEntry:
             size += len(name) + len(content or b"")
             if first and name == ORDERING_HEADER:
                 self.sticky_key = content
-            elif first and name == DELIVER_AT_HEADER and content and content.isdigit():
-                self.deliver_at_ms = int(content)
+            elif first and name == DELIVER_AT_HEADER:
+                self.deliver_at_ms = deliver_at(content) or self.deliver_at_ms
         if first and self.sticky_key is None:
             self.sticky_key = record.key
         self.size += size
@@ -272,7 +280,7 @@ class MessageEntryReader:
 
 def _is_compressed(data: memoryview) -> bool:
     """Whether one of the batches is."""
-    if len(data) >= _INDEXED_BYTES_MIN:
+    if len(data) >= _INDEXED_BYTES_MIN and pulsar_preloaded.usable():
         return bool(compiled(any_compressed)(octets(data)))
     return any(header.codec_id for header in walk(data))
 
@@ -281,7 +289,7 @@ def add_entries(batches: Sequence[memoryview], offset: int, entries: list[Delive
     """Add the records of batches from `offset` on. Returns the offset after the last one; -1 if there are none.
 
     `runs`: records that are entries of their own are added as runs, where that is possible."""
-    if sum(map(len, batches)) >= _INDEXED_BYTES_MIN:
+    if sum(map(len, batches)) >= _INDEXED_BYTES_MIN and pulsar_preloaded.usable():
         before = len(entries)
         try:
             return max((_add_quickly(data, offset, entries, runs) for data in batches), default=-1)
@@ -406,7 +414,7 @@ def _add_batches(data: memoryview, offset: int, entries: list[Delivery]) -> int:
                 add_record(record, entries)
                 reached = record.offset + 1
         except (InvalidBatch, TooLarge) as error:  # another door stored it without decoding it
-            _log.warning("a batch cannot be decoded", offset=header.base_offset, error=str(error))
+            _log.warning("batch not decodable", offset=header.base_offset, error=str(error))
     return reached
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 HASH_SLOTS = 1 << 16  # sticky consumers name ranges of these
 _MASK = 0xFFFFFFFF
-_NO_KEY = b"NONE_KEY"  # what records without a key are hashed as
 
 
 def murmur3(data: bytes) -> int:
@@ -27,5 +26,5 @@ def murmur3(data: bytes) -> int:
     return (value ^ value >> 16) & 0x7FFFFFFF
 
 
-def slot_of(key: bytes | None) -> int:
-    return murmur3(key or _NO_KEY) % HASH_SLOTS
+def slot_of(key: bytes) -> int:
+    return murmur3(key) % HASH_SLOTS

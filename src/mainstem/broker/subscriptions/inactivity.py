@@ -1,7 +1,7 @@
-"""Topics and subscriptions that nobody uses: deleted after the time that the settings of the topic say.
+"""Deletes topics and subscriptions that nobody uses, after a time that the topic's settings give.
 
-How long something is unused is known to the broker that serves the topic alone, and counts from its start at the
-earliest: after a restart the time begins again.
+Only the broker that serves a topic knows how long it has been unused, and counts from its own start: a restart begins
+the time again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Inactivity:
         self.rounds = PeriodicTask("inactivity", INACTIVITY_EVERY_S, self.sweep)
 
     async def sweep(self) -> int:
-        """Delete what nobody used for long enough. Returns how much that was."""
+        """Delete what has been unused for long enough. Returns the number of deleted topics and subscriptions."""
         seen: dict[tuple[bytes, str], _Seen] = {}
         deleted = 0
         for topic in list(self._log.ledger.topics):
@@ -75,7 +75,7 @@ class Inactivity:
             and self._old((topic.topic_id, ""), ends, inactive_ms, seen)
         ):
             await self._delete_topic(topic.name)
-            _log.info("an inactive topic was deleted", topic=topic.name)
+            _log.info("inactive topic deleted", topic=topic.name)
             deleted += 1
         return deleted
 
@@ -94,7 +94,7 @@ class Inactivity:
         limit_ms: int,
         seen: dict[tuple[bytes, str], _Seen],
     ) -> bool:
-        """Whether something is unused, and was the same, for so long."""
+        """Whether something has been unused and unchanged for that long."""
         now = self._clock.monotonic()
         since, before = self._unused.get(key, (now, state))
         if before != state:
@@ -107,7 +107,7 @@ class Inactivity:
             await self._subscriptions.delete(topic, partition, name)
         except (SubscriptionNotFound, SubscriptionBusy):
             return 0  # a client was faster
-        _log.info("an unused subscription was deleted", topic=topic.name, subscription=name)
+        _log.info("unused subscription deleted", topic=topic.name, subscription=name)
         return 1
 
 

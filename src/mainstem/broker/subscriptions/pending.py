@@ -75,7 +75,7 @@ class PendingRun:
 
 
 class PendingEntries:
-    """Of one subscription. Keeps the count of unacknowledged messages of its consumers."""
+    """Delivered entries of one subscription. Keeps the count of unacknowledged messages of its consumers."""
 
     def __init__(self) -> None:
         self._entries: dict[int, PendingEntry] = {}  # by base, in the order of delivery

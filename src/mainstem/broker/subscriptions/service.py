@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from mainstem.ledger.subscriptions import (
     Properties,
     PutSubscriptionProperties,
     RemoveSubscription,
+    ServeSubscription,
     StoredSubscription,
 )
 from mainstem.ledger.topics import Topic
@@ -28,6 +30,9 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
 __all__ = ["SubscriptionService", "SubscriptionSummary", "SubscriptionType"]
+
+
+RETURN_S_MAX = 60.0  # of the consumers of a subscription that is not durable, after it was moved
 
 
 class SubscriptionSummary(NamedTuple):
@@ -41,11 +46,13 @@ class SubscriptionSummary(NamedTuple):
     properties: Properties
     ranges: int  # of acknowledged records above the mark
     active: SubscriptionConsumer | None  # the one that gets records, if only one does
+    delayed: int  # entries that are not due yet, of those that were read
 
 
 class SubscriptionService:
     def __init__(self, log: Log, clock: Clock, streams: StreamService) -> None:
         self._log = log
+        self._shared = log.shared
         self._clock = clock
         self._streams = streams
         self._stored = log.ledger.subscriptions
@@ -72,10 +79,13 @@ class SubscriptionService:
         durable = durable and topic.config.durability != "ephemeral"
         running = self._running.get((stream, name))
         stored = self._stored.get(stream, name)
-        if running is not None and running.durable == durable and (stored is not None or not durable):
+        if running is not None and running.durable == durable and (running.is_of(stored) or not durable):
+            await self._serve(running)
             await self._choose_reader(running, compacted)
             return running
         if running is not None:
+            if running.durable == durable:  # it was deleted, and created again
+                running.disconnect_all()
             if running.consumers:
                 raise SubscriptionBusy(f"subscription {name!r} has consumers that are not durable")
             await self._end(running)
@@ -90,6 +100,7 @@ class SubscriptionService:
             acked = volatile = AckedRecords(start)
         found = self._running.get((stream, name))
         if found is not None:  # another consumer was faster
+            await self._serve(found)
             return found
         acks = Acks(self._log, stream, name, volatile)
         opened = Subscription(
@@ -105,8 +116,22 @@ class SubscriptionService:
         )
         self._running[stream, name] = opened
         self._streams.watch([stream], opened)
+        await self._serve(opened)
         await self._choose_reader(opened, compacted)
         return opened
+
+    async def _serve(self, subscription: Subscription) -> None:
+        """Take the consumers over from whichever broker served them, and wait until a move is done. Raises
+        SubscriptionMoved, SubscriptionNotFound."""
+        async with subscription.changing:
+            stored = subscription.stored
+            if stored is None or not subscription.superseded:
+                return
+            subscription.disconnect_all()
+            term = stored.term
+            if self._shared:
+                term = await self._log.propose(ServeSubscription(stored.stream, stored.name, term))
+            subscription.serve(term)
 
     async def _choose_reader(self, subscription: Subscription, compacted: bool) -> None:
         """What the first consumer asks for holds until the last one is gone."""
@@ -123,7 +148,7 @@ class SubscriptionService:
         return topic is not None and topic.config.terminated
 
     def wake(self, streams: tuple[int, ...]) -> None:
-        """The topic of these streams is terminated: tell the consumers that have read everything."""
+        """The topic of these streams is terminated: notify the consumers that have read everything."""
         for subscription in self._running.values():
             if subscription.stream in streams:
                 subscription.changed()
@@ -158,9 +183,10 @@ class SubscriptionService:
                 if topic is not None:
                     subscription.limit(topic.config)
 
-    async def leave(self, subscription: Subscription, consumer: SubscriptionConsumer) -> None:
-        """A consumer goes. A subscription that is not durable ends with its last consumer."""
-        subscription.leave(consumer)
+    async def leave(self, subscription: Subscription, consumer: SubscriptionConsumer | None) -> None:
+        """A consumer goes. A subscription that is not durable ends with its last consumer. None: it never came."""
+        if consumer is not None:
+            subscription.leave(consumer)
         if not subscription.durable and not subscription.consumers and not subscription.sought:
             await self._end(subscription)
 
@@ -194,16 +220,33 @@ class SubscriptionService:
         Raises SubscriptionNotFound."""
         stream = stream_of(topic, partition)
         running = self._running.get((stream, name))
-        if running is not None:
-            running.sought = True
-            running.disconnect_all()
+        if running is None:
+            await self._log.propose(MoveSubscription(stream, name, mark, 0))
+            return
+        async with (
+            running.changing
+        ):  # a consumer that is back before it is done would get records from before the move
+            self._expect_back(running)
             await running.settled()
-        if running is None or running.durable:
-            await self._log.propose(MoveSubscription(stream, name, mark))
-        else:
-            running.acked.move(mark)
-        if running is not None:
+            if running.durable:
+                term = 0 if running.superseded else running.term
+                await self._log.propose(MoveSubscription(stream, name, mark, term))
+            else:
+                running.acked.move(mark)
             running.rewind()
+
+    def _expect_back(self, subscription: Subscription) -> None:
+        """Disconnect the consumers, which may return: one that is not durable stays for a while."""
+        subscription.sought = True
+        subscription.disconnect_all()
+        if not subscription.durable:
+            asyncio.get_running_loop().call_later(RETURN_S_MAX, self._end_unless_used, subscription)
+
+    def _end_unless_used(self, subscription: Subscription) -> None:
+        place = subscription.stream, subscription.name
+        if not subscription.consumers and self._running.get(place) is subscription:
+            del self._running[place]
+            self._streams.unwatch([subscription.stream], subscription)
 
     async def skip(self, topic: Topic, partition: int, name: str, mark: int) -> None:
         """Acknowledge everything below `mark`. Raises SubscriptionNotFound."""
@@ -213,7 +256,7 @@ class SubscriptionService:
     async def skip_stream(self, stream: int, name: str, mark: int) -> None:
         """The same, where `mark` is at most the end of the stream."""
         running = self._running.get((stream, name))
-        if running is not None:
+        if running is not None and not running.superseded:
             await running.skip_to(mark)
         else:
             await self._log.propose(AckRecords(stream, name, mark))
@@ -279,8 +322,7 @@ class SubscriptionService:
         """Consumers of these streams have to connect again."""
         for subscription in list(self._running.values()):
             if subscription.stream in streams:
-                subscription.sought = True
-                subscription.disconnect_all()
+                self._expect_back(subscription)
 
     def forget(self, streams: tuple[int, ...] | list[int]) -> None:
         """The topic of these streams is deleted."""
@@ -300,7 +342,11 @@ class SubscriptionService:
         return {stream for (stream, _), running in self._running.items() if running.consumers}
 
     def exists(self, stream: int, name: str) -> bool:
-        return (stream, name) in self._running or self._stored.get(stream, name) is not None
+        return (stream, name) in self._running or self.is_stored(stream, name)
+
+    def is_stored(self, stream: int, name: str) -> bool:
+        """Whether there is a durable subscription of this name."""
+        return self._stored.get(stream, name) is not None
 
     def of_stream(self, stream: int) -> list[SubscriptionSummary]:
         """By name."""
@@ -322,6 +368,7 @@ class SubscriptionService:
                 stored.properties,
                 len(acked),
                 None if running is None else running.active,
+                0 if running is None else running.delayed,
             )
         for (number, name), running in self._running.items():
             if number == stream and name not in found and (running.consumers or not running.durable):
@@ -336,6 +383,7 @@ class SubscriptionService:
                     (),
                     len(running.acked),
                     running.active,
+                    running.delayed,
                 )
         return [found[name] for name in sorted(found)]
 
@@ -365,5 +413,5 @@ class SubscriptionService:
 
     @property
     def consumers(self) -> int:
-        """Of all subscriptions of this broker."""
+        """The consumers of all subscriptions of this broker."""
         return sum(len(running.consumers) for running in self._running.values())

@@ -11,7 +11,7 @@ from mainstem.ledger.digest import mix
 
 
 class KeySlots:
-    """Of one subscription."""
+    """The hash slots of one subscription, by consumer."""
 
     def __init__(self) -> None:
         self._holders: dict[int, tuple[SubscriptionConsumer, int]] = {}  # entries in flight by slot

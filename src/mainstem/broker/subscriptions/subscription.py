@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -29,6 +28,8 @@ from mainstem.broker.subscriptions.entries import (
 from mainstem.broker.subscriptions.hashing import slot_of
 from mainstem.broker.subscriptions.pending import PendingEntries, PendingEntry, PendingRun
 from mainstem.broker.subscriptions.slots import KeySlots, check_ranges
+from mainstem.broker.subscriptions.transaction_holds import TransactionHolds
+from mainstem.broker.subscriptions.waiting import WaitingEntries
 from mainstem.errors import MainstemError, NotFound, SubscriptionBusy
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscription
@@ -37,9 +38,6 @@ from mainstem.ledger.subscriptions import AckedRecords, Range, StoredSubscriptio
 ENTRIES_PER_TURN = 256
 BYTES_PER_TURN = 1 * limits.MIB
 RUN_ENTRIES_MAX = 1_024  # delivered at once to a consumer
-HELD_ENTRIES_MAX = 2_000  # read, and waiting for a consumer of their slot
-HELD_BYTES_MAX = 16 * limits.MIB
-DELAYED_ENTRIES_MAX = 100_000  # reading stops here until some of them are due
 UNACKED_ENTRIES_MAX = 200_000  # of a shared subscription
 
 _NEAR = 1_000  # offsets: entries this close to each other are read at once
@@ -75,10 +73,12 @@ class Subscription:
         self.name = name
         self.stream = stream
         self.durable = stored is not None
-        self._stored = stored
+        self.stored = stored
         self.type = SubscriptionType.EXCLUSIVE
         self.acked = acked
         self.reader = reader
+        self.term = -1  # under which this broker serves its consumers; -1: it does not
+        self.changing = asyncio.Lock()  # its term or its mark is, and consumers wait to join
         self.sought = False  # a subscription that is not durable stays for its consumer to return
         self.consumers: list[SubscriptionConsumer] = []
         self.active: SubscriptionConsumer | None = None
@@ -94,17 +94,26 @@ class Subscription:
         self._read: deque[Delivery] = deque()  # read, and in line for delivery
         self._pending = PendingEntries()
         self._redeliveries: dict[int, int] = {}  # by base
-        self._replaying: dict[int, int] = {}  # entries to deliver again or later: base → slot
-        self._held: dict[int, MessageEntry] = {}  # some of them, with their bytes
-        self._held_bytes = 0
-        self._delayed: list[tuple[int, int, int]] = []  # (due ms, base, slot), a heap
-        self._delayed_bases: set[int] = set()
-        # What open transactions hold: producer → base → (slot, first offset that it holds).
-        self._in_transactions: dict[int, dict[int, tuple[int, int]]] = {}
+        self._waiting = WaitingEntries()
+        self._holds = TransactionHolds(acked, stored)
         self._slots = KeySlots()
         self._turn = 0
 
     # Consumers
+
+    @property
+    def superseded(self) -> bool:
+        """Another broker serves the consumers, or another one moved or deleted the subscription."""
+        return self.stored is not None and self.stored.term != self.term
+
+    def is_of(self, stored: StoredSubscription | None) -> bool:
+        """Whether it is this one, which was not deleted and created again."""
+        return stored is not None and self.stored is stored
+
+    def serve(self, term: int) -> None:
+        """This broker serves the consumers from now on. Whatever it knew before may be outdated."""
+        self.term = self._acks.term = term
+        self.rewind()
 
     def changed(self) -> None:
         """There may be something to deliver."""
@@ -178,28 +187,28 @@ class Subscription:
             self.active = chosen
             if before is not None:
                 self._forget_progress()
-        if self.type is SubscriptionType.FAILOVER:
+        if self.type is SubscriptionType.FAILOVER and chosen is not before:
             for consumer in self.consumers:
-                if chosen is not before or consumer is self.consumers[-1]:
+                if consumer.knows_active:
                     consumer.sink.active_changed(consumer is chosen)
 
     def _forget_progress(self) -> None:
         """Deliver again whatever is not acknowledged, in order."""
         self._pending.clear()
         self._read.clear()
-        self._replaying.clear()
-        self._held.clear()
-        self._held_bytes = 0
-        self._delayed.clear()
-        self._delayed_bases.clear()
+        self._waiting.clear()
         self._slots.clear()
-        self._in_transactions.clear()
+        self._holds.clear()
         self._rewinds = True
 
     # What clients say
 
     def flow(self, consumer: SubscriptionConsumer, permits: int) -> None:
         consumer.permits = min(consumer.permits + permits, 1 << 31)
+        if not consumer.knows_active and self.type is SubscriptionType.FAILOVER:
+            # Not with the answer to its subscribing: Go's client drops what comes before it has seen that.
+            consumer.knows_active = True
+            consumer.sink.active_changed(consumer is self.active)
         self._wake.set()
 
     def count_at(self, offset: int) -> int | None:
@@ -259,45 +268,23 @@ class Subscription:
             pending = self._pending.get(base)
             if ranges and base in self._pending:
                 slot = -1 if pending is None else pending.slot
-                self._in_transactions.setdefault(producer, {})[base] = slot, ranges[0][0]
+                self._holds.add(producer, base, slot, ranges[0][0])
                 self._settle_at(base, ranges)
         self._wake.set()
 
-    def _left(self, first: int, end: int) -> list[Range]:
-        """What may be delivered of an entry."""
-        if self._stored is None or not self._stored.held:
-            return self.acked.unacked(first, end)
-        return self._stored.left(first, end)
-
-    def _note_held(self, entry: Delivery) -> None:
-        """Remember which transactions hold a part of an entry, to deliver it if they abort."""
-        if self._stored is None or not self._stored.held:
-            return
-        for producer in self._stored.held:
-            first = self._stored.first_held(producer, entry.base, entry.end)
-            if isinstance(entry, MessageEntry) and first is not None:
-                self._in_transactions.setdefault(producer, {})[entry.base] = self._slot(entry), first
-                continue
-            while first is not None:
-                self._in_transactions.setdefault(producer, {})[first] = -1, first
-                first = self._stored.first_held(producer, first + 1, entry.end)
-
     def _release_ended(self) -> None:
         """Deliver again what aborted transactions held."""
-        held = {} if self._stored is None else self._stored.held
-        for producer in [one for one in self._in_transactions if one not in held]:
-            for base, (slot, offset) in self._in_transactions.pop(producer).items():
-                if offset in self.acked:
-                    continue  # it was committed
-                if self.type in _IN_ORDER:
-                    self._forget_progress()
-                    return
-                pending = self._pending.get(base)
-                if pending is not None:
-                    self._return(pending, [base])
-                else:
-                    self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
-                    self._later(base, slot, None)
+        released = self._holds.release()
+        if released and self.type in _IN_ORDER:
+            self._forget_progress()
+            return
+        for base, slot in released:
+            pending = self._pending.get(base)
+            if pending is not None:
+                self._return(pending, [base])
+            else:
+                self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
+                self._waiting.add(base, slot)
 
     def skip_to(self, mark: int) -> asyncio.Future[None]:
         """Acknowledge everything below an offset, also what consumers hold."""
@@ -324,7 +311,7 @@ class Subscription:
     def _settle_run(self, first: int, end: int) -> None:
         self._pending.settle_runs(first, end)
         for base in self._redelivered(first, end):
-            if base not in self._pending and base not in self._replaying:
+            if base not in self._pending and base not in self._waiting:
                 del self._redeliveries[base]
 
     def _redelivered(self, first: int, end: int) -> list[int]:
@@ -383,13 +370,7 @@ class Subscription:
         pending.consumer.redelivered += len(bases)
         for base in bases:
             self._redeliveries[base] = self._redeliveries.get(base, 0) + 1
-            self._later(base, slot, None)
-
-    def _later(self, base: int, slot: int, entry: MessageEntry | None) -> None:
-        self._replaying[base] = slot
-        if entry is not None and base not in self._held and self._held_bytes + entry.size <= HELD_BYTES_MAX:
-            self._held[base] = entry
-            self._held_bytes += entry.size
+            self._waiting.add(base, slot)
 
     # Position
 
@@ -397,6 +378,11 @@ class Subscription:
     def unacked(self) -> int:
         """Entries that consumers hold."""
         return len(self._pending)
+
+    @property
+    def delayed(self) -> int:
+        """Entries that were read and are not due yet."""
+        return self._waiting.delayed
 
     def _unacked_messages(self) -> int:
         return sum(consumer.unacked for consumer in self.consumers)
@@ -442,11 +428,14 @@ class Subscription:
         try:
             while self.consumers:
                 self._wake.clear()
+                if self.superseded:
+                    self.disconnect_all()
+                    return
                 if self._rewinds:
                     await self._acks.settled()
                     self._rewinds = False
                     self._read_at = self.acked.mark
-                if self._in_transactions:
+                if self._holds:
                     self._release_ended()
                     if self._rewinds:
                         continue
@@ -459,19 +448,18 @@ class Subscription:
         except NotFound:
             self.disconnect_all()  # the topic was deleted
         except MainstemError as error:
-            _log.warning("a subscription stopped", subscription=self.name, error=str(error))
+            _log.warning("subscription stopped", subscription=self.name, error=str(error))
             self.disconnect_all()
         except Exception:  # noqa: BLE001  # a bug in one subscription must neither hide nor stop others
-            _log.exception("a subscription failed", subscription=self.name)
+            _log.exception("subscription failed", subscription=self.name)
             self.disconnect_all()
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
 
     async def _wait(self) -> None:
-        due_s = None
-        if self._delayed:
-            due_s = max(0.0, (self._delayed[0][0] - self._now_ms()) / 1000) + 0.001
+        due_ms = self._waiting.due_ms
+        due_s = None if due_ms is None else max(0.0, (due_ms - self._now_ms()) / 1000) + 0.001
         try:
             async with asyncio.timeout(due_s):
                 await self._wake.wait()
@@ -483,7 +471,7 @@ class Subscription:
         while True:
             while self._read:
                 entry = self._read.popleft()
-                left = self._left(entry.base, entry.end)
+                left = self._holds.left(entry.base, entry.end)
                 if isinstance(entry, MessageRun):
                     self._note_held(entry)
                     parts = self._parts(entry, left)
@@ -508,6 +496,9 @@ class Subscription:
                     self._tell_end()
                 return None
             self._read.extend(entries)
+
+    def _note_held(self, entry: Delivery) -> None:
+        self._holds.note(entry, self._slot(entry) if isinstance(entry, MessageEntry) else -1)
 
     def _parts(self, run: MessageRun, left: list[Range]) -> list[MessageRun]:
         """What may be delivered of a run. What was delivered before is a part of its own."""
@@ -553,11 +544,11 @@ class Subscription:
 
     async def _deliver_shared(self) -> bool:
         """Returns whether there is more to do now."""
-        self._release_due()
+        self._waiting.release_due(self._now_ms())
         if not any(consumer.takes_more for consumer in self.consumers):
             return False
         blocked: set[int] = set()  # slots whose earlier entries wait
-        if self._replaying:
+        if len(self._waiting):
             await self._acks.settled()  # or records would come again that are acknowledged
             if self._rewinds or await self._deliver_again(blocked):
                 return True
@@ -566,35 +557,37 @@ class Subscription:
             if turn_bytes >= BYTES_PER_TURN:
                 return True
             if (
-                len(self._replaying) >= HELD_ENTRIES_MAX
+                self._waiting.full
                 or len(self._pending) >= UNACKED_ENTRIES_MAX
-                or len(self._delayed) >= DELAYED_ENTRIES_MAX
                 or not any(consumer.takes_more for consumer in self.consumers)
                 or (self.unacked_max and self._unacked_messages() >= self.unacked_max)
             ):
                 return False
+            added = self._waiting.added
             entry = await self._next()
             if entry is None or self._rewinds:
                 return self._rewinds
+            if self._waiting.added != added:  # meanwhile, entries were returned: they come first
+                self._read.appendleft(entry)
+                return True
             turn_bytes += entry.size
             if isinstance(entry, MessageRun):
                 if not self._share(entry):
                     return False
                 continue
-            if entry.base in self._pending or entry.base in self._replaying:
+            if entry.base in self._pending or entry.base in self._waiting:
                 continue
             slot = self._slot(entry)
             if entry.deliver_at_ms > self._now_ms():
-                if entry.base not in self._delayed_bases:
-                    self._delayed_bases.add(entry.base)
-                    heapq.heappush(self._delayed, (entry.deliver_at_ms, entry.base, slot))
+                self._waiting.delay(entry, slot)
                 continue
             consumer = None if slot in blocked else self._choose(slot)
+            if consumer is None and self.type is SubscriptionType.SHARED:
+                self._read.appendleft(entry)
+                return False
             if consumer is None:
                 blocked.add(slot)
-                self._later(entry.base, slot, entry)
-                if self.type is SubscriptionType.SHARED:
-                    return False
+                self._waiting.add(entry.base, slot, entry)
             else:
                 self._deliver(consumer, entry, slot)
         return True
@@ -623,9 +616,9 @@ class Subscription:
 
     async def _deliver_again(self, blocked: set[int]) -> bool:
         """Deliver what has to come again, in order. Returns whether to start over: something changed meanwhile."""
-        waiting = sorted(self._replaying)
+        waiting = self._waiting.in_order()
         for base, following in zip(waiting, [*waiting[1:], limits.OFFSET_MAX], strict=True):
-            slot = self._replaying.get(base)
+            slot = self._waiting.slot(base)
             if slot is None or slot in blocked:
                 continue
             if self._choose(slot) is None:
@@ -633,21 +626,26 @@ class Subscription:
                 if self.type is SubscriptionType.SHARED:
                     return False
                 continue
-            entry = self._held.get(base)
+            entry = self._waiting.entry(base)
             if entry is None:
+                added = self._waiting.added
                 found, _ = await self.reader.read(base, READ_BYTES if following - base < _NEAR else 1)
-                if self._rewinds or base not in self._replaying:
+                if self._rewinds or base not in self._waiting:
                     return True
                 entry = next((one for one in found if one.base == base), None)
                 for one in found[1:]:
-                    if one.base in self._replaying and one.base not in self._held:
-                        self._later(one.base, self._replaying[one.base], one)
+                    if one.base in self._waiting:
+                        self._waiting.keep(one)
+                if self._waiting.added != added:  # meanwhile, earlier ones were returned
+                    if entry is not None:
+                        self._waiting.keep(entry)
+                    return True
             consumer = self._choose(slot)
             if consumer is None and entry is not None:
                 blocked.add(slot)
                 continue
-            self._forget_replay(base)
-            if entry is None or not self._left(entry.base, entry.end):
+            self._waiting.remove(base)
+            if entry is None or not self._holds.left(entry.base, entry.end):
                 self._redeliveries.pop(base, None)
                 if entry is not None:
                     self._note_held(entry)
@@ -655,21 +653,10 @@ class Subscription:
                 self._deliver(consumer, entry, slot)
         return False
 
-    def _forget_replay(self, base: int) -> None:
-        del self._replaying[base]
-        held = self._held.pop(base, None)
-        if held is not None:
-            self._held_bytes -= held.size
-
-    def _release_due(self) -> None:
-        now = self._now_ms()
-        while self._delayed and self._delayed[0][0] <= now:
-            _, base, slot = heapq.heappop(self._delayed)
-            self._delayed_bases.discard(base)
-            self._later(base, slot, None)
-
     def _slot(self, entry: MessageEntry) -> int:
-        return slot_of(entry.sticky_key) if self.type is SubscriptionType.KEY_SHARED else -1
+        if self.type is not SubscriptionType.KEY_SHARED:
+            return -1
+        return slot_of(entry.sticky_key or b"%d" % entry.base)  # without a key, any consumer will do
 
     def _choose(self, slot: int) -> SubscriptionConsumer | None:
         """Who gets an entry of a slot now."""
@@ -690,7 +677,7 @@ class Subscription:
 
     def _deliver(self, consumer: SubscriptionConsumer, entry: MessageEntry, slot: int) -> None:
         base = entry.base
-        left = self._left(base, entry.end)
+        left = self._holds.left(base, entry.end)
         self._note_held(entry)
         partial = entry.present < entry.count or left != [(base, entry.end)]
         unacked = self._pending.add(entry, consumer, slot, left)
@@ -714,7 +701,7 @@ class Subscription:
         return None if end == run.end else run.cut(end, run.end)
 
     def _bound_pending(self) -> None:
-        """Of a consumer that never acknowledges, in order."""
+        """Forget the oldest entries of a consumer that never acknowledges."""
         while len(self._pending) > UNACKED_ENTRIES_MAX:
             entry = self._pending.drop_first()
             if entry is not None:

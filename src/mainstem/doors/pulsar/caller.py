@@ -93,10 +93,14 @@ class PulsarCaller:
             self.audit(operation.name, topic, "denied")
             raise Forbidden(f"{self.principal.name} may not {operation.name} topic {topic!r}")
 
-    def check_subscription(self, topic: str, name: str) -> None:
-        """Raises Forbidden. A subscription is a group to the access rules."""
+    def may_use_subscription(self, topic: str, name: str, operation: Operation = Operation.READ) -> bool:
+        """A subscription is a group to the access rules."""
         stored = qualify_id(split(topic)[0], name)
-        if not self.may(Operation.READ, shown_id(stored), ResourceType.GROUP):
+        return self.may(operation, shown_id(stored), ResourceType.GROUP)
+
+    def check_subscription(self, topic: str, name: str) -> None:
+        """Raises Forbidden."""
+        if not self.may_use_subscription(topic, name):
             self.audit(Operation.READ.name, topic, "denied")
             raise Forbidden(f"{self.principal.name} may not READ with group {name!r}")
 
@@ -105,9 +109,8 @@ class PulsarCaller:
         rates = self._broker.rates
         if not rates.stored.active:
             return 0
-        namespace = split(topic)[0]
-        group = qualify_id(namespace, subscription)
-        return rates.consume(self.principal, namespace, group, size, messages)
+        group = qualify_id(split(topic)[0], subscription)
+        return rates.consume(self.principal, topic, group, size, messages)
 
     def check_create(self, topic: str) -> None:
         """Raises Forbidden."""

@@ -28,10 +28,10 @@ from mainstem.doors.pulsar.topic_watchers import (
     watch_topic_list_close,
 )
 from mainstem.doors.pulsar.wire import simple_frame
-from mainstem.errors import TopicNotFound, TopicTerminated
+from mainstem.errors import MainstemError, TopicNotFound, TopicTerminated
 
 if TYPE_CHECKING:
-    from mainstem.doors.pulsar.connection import PulsarConnection
+    from mainstem.doors.pulsar.connection import Opening, PulsarConnection
 
 Handler = Callable[["PulsarConnection", Any], Awaitable[None]]
 
@@ -42,6 +42,8 @@ _NO_ENTRY = (1 << 64) - 1  # entry -1: the topic is empty
 _ORDERED_TYPES = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 _STICKY = 1  # the mode of Key_Shared consumers that name their hash ranges
 _NO_SCHEMAS = (0, 21)  # the types of bytes without a schema, and of consumers that take any schema
+PULSAR_PRODUCERS_MAX = 10_000  # of a connection
+PULSAR_CONSUMERS_MAX = 10_000  # of a connection
 _MS_MAX = 1 << 52
 
 
@@ -117,15 +119,29 @@ async def get_topics_of_namespace(connection: PulsarConnection, request: Any) ->
 
 
 async def producer(connection: PulsarConnection, request: Any) -> None:
-    context, caller = connection.context, connection.caller
     if request.producer_id in connection.producers:
         existing = connection.producers[request.producer_id]
         if not existing.closed:
             existing.request_id = request.request_id
             answer_producer(connection, existing)
             return
+    elif len(connection.producers) >= PULSAR_PRODUCERS_MAX:
+        raise PulsarRefusal(
+            ServerError.NOT_ALLOWED,
+            f"the connection has {PULSAR_PRODUCERS_MAX} producers, which is the limit",
+        )
+    with connection.opening("producer", request.producer_id) as opening:
+        created = await _opened_producer(connection, request, opening)
+    await admit_producer(connection, created)
+
+
+async def _opened_producer(connection: PulsarConnection, request: Any, opening: Opening) -> PulsarProducer:
+    context, caller = connection.context, connection.caller
     name, topic = await context.lookup.open(request.topic, caller)
     caller.check(Operation.WRITE, topic.name)
+    if request.initial_subscription_name:
+        caller.check(Operation.READ, topic.name)
+        caller.check_subscription(topic.name, request.initial_subscription_name)
     _check_served(connection, topic)
     stream = stream_of(topic, max(name.partition, 0))
     if topic.config.terminated:
@@ -133,7 +149,14 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
     await context.broker.backlogs.check(topic, stream)
     producer_name = request.producer_name or context.producers.new_name(context.new_token())
     created = PulsarProducer(
-        connection, request.producer_id, producer_name, topic, name.partition, request.epoch
+        connection,
+        request.producer_id,
+        producer_name,
+        topic,
+        name.partition,
+        request.epoch,
+        details=connection.details(request.metadata),
+        mode=request.producer_access_mode or SHARED,
     )
     created.request_id = request.request_id
     if request.HasField("schema"):
@@ -143,14 +166,13 @@ async def producer(connection: PulsarConnection, request: Any) -> None:
         await context.broker.subscriptions.create(
             topic, max(name.partition, 0), request.initial_subscription_name, end
         )
-    if connection.closed:
-        return
+    opening.check()
     epoch = request.topic_epoch if request.HasField("topic_epoch") else None
     context.producers.check_count(created, topic.config.producers_max)
-    context.producers.add(created, request.producer_access_mode or SHARED, epoch)
+    context.producers.add(created, created.mode, epoch)
     connection.producers[created.id] = created
     context.metrics.producers += 1
-    await admit_producer(connection, created)
+    return created
 
 
 async def admit_producer(connection: PulsarConnection, created: PulsarProducer) -> None:
@@ -179,6 +201,7 @@ def answer_producer(connection: PulsarConnection, created: PulsarProducer) -> No
 
 
 async def close_producer(connection: PulsarConnection, request: Any) -> None:
+    connection.close_opening("producer", request.producer_id)
     found = connection.producers.pop(request.producer_id, None)
     if found is not None:
         connection.context.metrics.producers -= 1
@@ -197,24 +220,35 @@ def _check_served(connection: PulsarConnection, topic: Topic) -> None:
 
 
 async def subscribe(connection: PulsarConnection, request: Any) -> None:
-    context, caller = connection.context, connection.caller
-    broker = context.broker
     if request.consumer_id in connection.consumers:
         _succeed(connection, request)
         return
+    if len(connection.consumers) >= PULSAR_CONSUMERS_MAX:
+        raise PulsarRefusal(
+            ServerError.NOT_ALLOWED,
+            f"the connection has {PULSAR_CONSUMERS_MAX} consumers, which is the limit",
+        )
     if not 0 <= request.subType < len(SubscriptionType):
         raise PulsarRefusal(ServerError.NOT_ALLOWED, f"unknown type of subscription {request.subType}")
+    with connection.opening("consumer", request.consumer_id) as opening:
+        await _subscribe(connection, request, opening)
+
+
+async def _subscribe(connection: PulsarConnection, request: Any, opening: Opening) -> None:
+    context, caller = connection.context, connection.caller
+    broker = context.broker
     if request.read_compacted and request.subType not in _ORDERED_TYPES:
         raise PulsarRefusal(
             ServerError.NOT_ALLOWED, "only exclusive and failover subscriptions read a compacted view"
         )
     name, topic = await context.lookup.open(request.topic, caller, create=request.force_topic_creation)
     caller.check(Operation.READ, topic.name)
-    if request.durable:
-        caller.check_subscription(topic.name, request.subscription)
-    _check_served(connection, topic)
     partition = max(name.partition, 0)
     stream = stream_of(topic, partition)
+    # A reader chooses a name of its own. With the name of a subscription, it would keep the consumers of that out.
+    if request.durable or broker.subscriptions.is_stored(stream, request.subscription):
+        caller.check_subscription(topic.name, request.subscription)
+    _check_served(connection, topic)
     if request.HasField("schema"):
         await _register_schema(connection, topic, request.schema, reads=True)
     broker.subscriptions.check_limits(topic, stream, request.subscription)
@@ -235,8 +269,6 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
         properties=properties,
         compacted=request.read_compacted,
     )
-    if connection.closed:
-        return
     consumer = PulsarConsumer(
         connection,
         request.consumer_id,
@@ -247,9 +279,15 @@ async def subscribe(connection: PulsarConnection, request: Any) -> None:
         priority=request.priority_level,
         ranges=_ranges(request),
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        details=connection.details(request.metadata),
     )
     type = SubscriptionType(request.subType)
-    subscription.check_join(consumer.member, type)
+    try:
+        opening.check()
+        subscription.check_join(consumer.member, type)
+    except MainstemError:
+        await broker.subscriptions.leave(subscription, None)
+        raise
     connection.consumers[consumer.id] = consumer
     context.metrics.consumers += 1
     # The answer comes before the first message, and before the news of which consumer is active.
@@ -272,7 +310,7 @@ async def _start_offset(connection: PulsarConnection, topic: Topic, stream: int,
             return end
         if position.earliest:
             return first
-        return min(max(position.entry, first), end)  # the client leaves out what it does not want
+        return min(max(position.entry, first), end)  # the client skips what it did not ask for
     return first if request.initialPosition == _EARLIEST else end
 
 
@@ -302,6 +340,7 @@ async def unsubscribe(connection: PulsarConnection, request: Any) -> None:
 
 
 async def close_consumer(connection: PulsarConnection, request: Any) -> None:
+    connection.close_opening("consumer", request.consumer_id)
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
         _forget(connection, consumer)
@@ -426,6 +465,12 @@ async def get_schema(connection: PulsarConnection, request: Any) -> None:
     topic = _known_topic(connection, request.topic)
     versions = connection.context.broker.topic_schemas.versions(topic)
     number = len(versions) - 1
+    if request.HasField("schema_version") and not request.schema_version:
+        # The version in the response to a producer without a schema. Go's client asks for it to learn how to decode
+        # bytes.
+        no_schema = {"name": "Bytes", "type": _NO_SCHEMAS[0], "schema_data": b""}
+        connection.write(simple_frame("get_schema_response", request_id=request.request_id, schema=no_schema))
+        return
     if request.schema_version:
         number = int.from_bytes(request.schema_version, "big", signed=len(request.schema_version) == 8)
     if not 0 <= number < len(versions):
@@ -504,6 +549,7 @@ def _consumer(connection: PulsarConnection, request: Any) -> PulsarConsumer:
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         raise PulsarRefusal(ServerError.CONSUMER_NOT_FOUND, "no such consumer")
+    consumer.check_rights()
     return consumer
 
 

@@ -7,7 +7,7 @@ own, as clients expect: its answer carries the number of the request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from mainstem import events, limits
@@ -15,8 +15,9 @@ from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.budget import STEP_S, holder_of, peer_of
 from mainstem.doors.pulsar import commands
 from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.client_details import ClientDetails
 from mainstem.doors.pulsar.consumers import PulsarConsumer
-from mainstem.doors.pulsar.errors import ServerError, code_of
+from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError, code_of
 from mainstem.doors.pulsar.messages import TYPES, BaseCommand
 from mainstem.doors.pulsar.producers import PublishedEntry, PulsarProducer, SendRunWaiter, SendWaiter
 from mainstem.doors.pulsar.records import (
@@ -38,7 +39,7 @@ from mainstem.doors.pulsar.wire import (
     simple_frame,
     varint,
 )
-from mainstem.errors import MainstemError, Unauthorized
+from mainstem.errors import MainstemError, TopicTerminated, Unauthorized, drop_frames
 from mainstem.records.pulsar_send_kernels import SEQUENCE
 
 if TYPE_CHECKING:
@@ -50,10 +51,11 @@ PULSAR_WRITE_BUFFER_BYTES = (
 PULSAR_UNSTORED_BYTES_MAX = 16 * limits.MIB  # of SENDs of a connection that are not stored yet
 PULSAR_REQUESTS_MAX = 1_000  # of a connection, under way
 PULSAR_STEP_REQUESTS = 16  # served in one step of a client that sends ahead
-PULSAR_PRODUCERS_MAX = 10_000  # of a connection
-PULSAR_CONSUMERS_MAX = 10_000  # of a connection
 PROTOCOL_VERSION = 21
 TOKEN_RENEWAL_S = 30.0  # before a token expires, its client is asked for a new one
+
+# The others close their connection at REACHED_END_OF_TOPIC, which they do not know, and connect again and again.
+_JAVA_CLIENT = "Pulsar-Java"
 
 _COPIED_BYTES_MAX = 64 * limits.KIB  # written as one piece
 _NO_REQUEST = (1 << 64) - 1  # the request id of errors that answer no request
@@ -62,13 +64,43 @@ _NO_ID = (1 << 64) - 1  # ledger and entry of a message that was stored before
 _log = events.named("pulsar")
 
 
-class PulsarConnection(asyncio.Protocol):
+class Opening:
+    """A producer or consumer that is being created, while its client may close it, or the connection."""
+
+    __slots__ = ("_connection", "_place")
+
+    def __init__(self, connection: PulsarConnection, place: tuple[str, int]) -> None:
+        self._connection = connection
+        self._place = place
+
+    def __enter__(self) -> Opening:
+        """Raises PulsarRefusal if it is being created already."""
+        if self._place in self._connection.openings:
+            raise PulsarRefusal(ServerError.SERVICE_NOT_READY, f"the {self._place[0]} is being created")
+        self._connection.openings[self._place] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.openings.get(self._place) is self:
+            del self._connection.openings[self._place]
+
+    def check(self) -> None:
+        """Raises PulsarRefusal if it was closed meanwhile."""
+        if self._connection.closed or self._connection.openings.get(self._place) is not self:
+            raise PulsarRefusal(ServerError.SERVICE_NOT_READY, f"the {self._place[0]} was closed meanwhile")
+
+
+class PulsarConnection(asyncio.BufferedProtocol):
     def __init__(self, context: PulsarContext) -> None:
         self.context = context
         self.caller: PulsarCaller
         self.producers: dict[int, PulsarProducer] = {}
         self.consumers: dict[int, PulsarConsumer] = {}
+        self.openings: dict[tuple[str, int], Opening] = {}  # by "producer" or "consumer", and id
         self.peer = ""
+        self.knows_end = False
+        self.takes_index = False
+        self.client_version = ""
         self.active_at = 0.0
         self.pinged = False
         self._frames = FrameBuffer()
@@ -108,16 +140,23 @@ class PulsarConnection(asyncio.Protocol):
         self._admitted = True
         self.context.metrics.connections_accepted += 1
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Of all connections: frames are served from it in place, and the rest is copied."""
+        return self.context.connections.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.closed or not self._admitted or self._finishing:
             return
         self.active_at = asyncio.get_running_loop().time()
-        turns = self.context.broker.streams.turns
-        if turns.last is not self:
-            turns.last, turns.changed_at = self, self.active_at
+        activity = self.context.broker.streams.client_activity
+        if activity.last is not self:
+            activity.last, activity.changed_at = self, self.active_at
         self.pinged = False
-        self._frames.feed(data)
-        self._receive()
+        self._frames.feed(self.context.connections.receive_buffer[:nbytes])
+        try:
+            self._receive()
+        finally:
+            self._frames.keep()
 
     def _receive(self) -> None:
         """Serve what was received, up to one step of a client that sends ahead."""
@@ -132,7 +171,7 @@ class PulsarConnection(asyncio.Protocol):
                     self._serve(frame)
                 if len(self._frames) and (self._started >= most or loop.time() >= ends):
                     self._waits = True
-                    self.context.budget.turns.later(self._continue)
+                    self.context.budget.turns.later(self._holder, self._continue)
         except InvalidFrame as error:
             self._drop(str(error))
         self._count_received()
@@ -171,6 +210,15 @@ class PulsarConnection(asyncio.Protocol):
         for consumer in self.consumers.values():
             consumer.subscription.changed()
         self._pause_or_resume()
+
+    # Producers and consumers that are being created
+
+    def opening(self, what: str, id: int) -> Opening:
+        return Opening(self, (what, id))
+
+    def close_opening(self, what: str, id: int) -> None:
+        """The client closes it before it is there."""
+        self.openings.pop((what, id), None)
 
     # What the door calls
 
@@ -247,21 +295,29 @@ class PulsarConnection(asyncio.Protocol):
         try:
             await work
         except MainstemError as error:
-            self.error(name, request_id, code_of(error), self._shown(str(error)))
+            drop_frames(error)
+            self.error(name, request_id, code_of(error), self._text_for_client(str(error)))
             if isinstance(error, Unauthorized) and not self._authenticated:
                 self._flush()
                 self._transport.close()
         except Exception:  # noqa: BLE001  # a bug in one command must not take the connection, nor hide
             _log.exception("command failed", command=name)
-            self.error(name, request_id, ServerError.UNKNOWN, "a fault of the server")
+            self.error(name, request_id, ServerError.UNKNOWN, "an internal error")
         finally:
             self._requests -= 1
             self._receive()
             self._close_if_finished()
 
+    def details(self, metadata: Iterable[Any]) -> ClientDetails:
+        return ClientDetails.of(metadata, self.client_version, self.context.broker.clock.now_ms())
+
     async def _connect(self, command: Any) -> None:
+        self.knows_end = command.client_version.startswith(_JAVA_CLIENT)
+        self.client_version = command.client_version
         self._renews = command.feature_flags.supports_auth_refresh
+        self.takes_index = command.feature_flags.supports_broker_entry_metadata
         await self._authenticate(command.auth_method_name, command.auth_data)
+        self.context.load_kernels()
         self._authenticated = True
         self.context.budget.received.give(self._holder, self._counted)
         self._holder = holder_of(self.caller.principal, self.peer)
@@ -275,6 +331,7 @@ class PulsarConnection(asyncio.Protocol):
                 max_message_size=self.context.message_bytes_max,
                 feature_flags={
                     "supports_auth_refresh": True,
+                    "supports_broker_entry_metadata": True,
                     "supports_topic_watchers": True,
                     "supports_get_partitioned_metadata_without_auto_creation": True,
                 },
@@ -330,6 +387,7 @@ class PulsarConnection(asyncio.Protocol):
                 writes = self.context.broker.transactions.writes(transaction_of(self, command))
             elif entry.expands:
                 self._decodes = True
+                entry = entry._replace(payload=memoryview(bytes(entry.payload)))  # its frame is gone by then
                 self._start("send", self._send_decoded(producer, command, entry), _NO_REQUEST)
                 return
             self._append(producer, command, entry, writes)
@@ -345,6 +403,7 @@ class PulsarConnection(asyncio.Protocol):
             )
             self._append(producer, command, entry, None, built)
         except MainstemError as error:
+            drop_frames(error)
             self._unstored_bytes -= entry.size
             self._send_error(producer.id, command.sequence_id, error)
         finally:
@@ -396,14 +455,21 @@ class PulsarConnection(asyncio.Protocol):
         """Read nothing more for a while if the client exceeds its rate."""
         rates = self.context.broker.rates
         if rates.stored.active:
-            held_ms = rates.produce(self.caller.principal, producer.topic.namespace, size, messages)
+            held_ms = rates.produce(self.caller.principal, producer.topic.name, size, messages)
             if held_ms:
                 self._hold(held_ms / 1000)
 
     def _send_error(self, producer: int, sequence: int, error: BaseException) -> None:
+        if isinstance(error, TopicTerminated):
+            # It connects again, and learns why its messages are refused. Go's client would wait for their timeout.
+            found = self.producers.get(producer)
+            if found is not None:
+                self.context.producers.remove(found)
+                self.close_producer(found)
+            return
         known = isinstance(error, MainstemError)
         code = code_of(cast("MainstemError", error)) if known else ServerError.UNKNOWN
-        text = self._shown(str(error)) if known else "a fault of the server"
+        text = self._text_for_client(str(error)) if known else "an internal error"
         self.context.metrics.errors["send"] += 1
         self.write(
             simple_frame("send_error", producer_id=producer, sequence_id=sequence, error=code, message=text)
@@ -413,7 +479,7 @@ class PulsarConnection(asyncio.Protocol):
         """Serve a frame that acknowledges many messages one by one. False: it is something else."""
         acks = parse_single_acks(data)
         consumer = None if acks is None else self.consumers.get(acks.consumer)
-        if acks is None or consumer is None:
+        if acks is None or consumer is None or not consumer.may_read():
             return False
         started = consumer.ack_singles(acks.ledger, acks.entries)
         if started is None:
@@ -427,7 +493,7 @@ class PulsarConnection(asyncio.Protocol):
 
     def _ack(self, command: Any) -> None:
         consumer = self.consumers.get(command.consumer_id)
-        if consumer is None:
+        if consumer is None or not consumer.may_read():
             if command.HasField("request_id"):
                 self._ack_response(command, ServerError.CONSUMER_NOT_FOUND, "the consumer is closed")
             return
@@ -455,7 +521,7 @@ class PulsarConnection(asyncio.Protocol):
         try:
             await work
         except MainstemError as error:
-            self._ack_response(command, code_of(error), self._shown(str(error)))
+            self._ack_response(command, code_of(error), self._text_for_client(str(error)))
         else:
             self._ack_response(command, None, "")
         finally:
@@ -594,7 +660,7 @@ class PulsarConnection(asyncio.Protocol):
         self.context.metrics.errors[command] += 1
         self.write(commands.error_frame(command, request_id, code, message))
 
-    def _shown(self, text: str) -> str:
+    def _text_for_client(self, text: str) -> str:
         return text if self.caller.view is None else self.caller.view.text(text)
 
     # Bounds

@@ -16,10 +16,12 @@ from mainstem.broker.subscriptions.subscription import Subscription
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import ProducerStamp, TransactionService
 from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.client_details import ClientDetails
 from mainstem.doors.pulsar.records import encoded, message_frames
+from mainstem.doors.pulsar.throughput import Throughput
 from mainstem.doors.pulsar.topic_names import ledger_of, position_of
 from mainstem.doors.pulsar.wire import payload_head, simple_frame, varint
-from mainstem.errors import InvalidInput
+from mainstem.errors import Forbidden, InvalidInput
 
 INDIVIDUAL, CUMULATIVE = 0, 1
 
@@ -33,6 +35,8 @@ class ConsumerClient(Protocol):
     """The connection of a consumer."""
 
     caller: PulsarCaller
+    knows_end: bool  # it takes REACHED_END_OF_TOPIC
+    takes_index: bool  # it takes the offset of messages as their index
 
     @property
     def writable(self) -> bool: ...
@@ -65,7 +69,9 @@ class PulsarConsumer:
         priority: int,
         ranges: tuple[Range, ...] | None,
         epoch: int | None,
+        details: ClientDetails,
     ) -> None:
+        self.details = details
         self.client = client
         self.id = id
         self.topic = topic
@@ -77,6 +83,7 @@ class PulsarConsumer:
         self._id_field = b"\x08" + varint(id)  # consumer_id
         self._ledger_field = b"\x08" + varint(self.ledger) + b"\x10"  # ledgerId, and the tag of entryId
         self._partition_field = b"" if partition < 0 else b"\x18" + varint(partition)
+        self.throughput = Throughput()
         self._access_state = -1
         self._throttled = False
 
@@ -87,7 +94,7 @@ class PulsarConsumer:
         return self.client.writable and not self._throttled
 
     def deliver(self, entry: MessageEntry, redeliveries: int, unacked: list[Range] | None) -> None:
-        if not self._may_read():
+        if not self.may_read():
             return
         message_id = self._ledger_field + varint(entry.base) + self._partition_field
         fields = self._id_field + b"\x12" + varint(len(message_id)) + message_id
@@ -100,24 +107,35 @@ class PulsarConsumer:
             fields += b"\x28" + varint(self.epoch)
         command = b"\x08\x09\x4a" + varint(len(fields)) + fields  # type MESSAGE, field 9
         metadata, payload = encoded(entry)
-        self.client.write(payload_head(command, metadata, payload))
+        self.client.write(
+            payload_head(command, metadata, payload, entry.end - 1 if self.client.takes_index else None)
+        )
         self.client.write(payload)
         self.client.delivered(1, len(payload))
         self._count(len(payload), entry.present)
 
     def deliver_run(self, run: MessageRun, redeliveries: int) -> None:
-        if not self._may_read():
+        if not self.may_read():
             return
         tail = b"\x18" + varint(redeliveries) if redeliveries else b""
         if self.epoch is not None:
             tail += b"\x28" + varint(self.epoch)
-        frames = message_frames(run, self._id_field, self._ledger_field, self._partition_field, tail)
+        frames = message_frames(
+            run,
+            self._id_field,
+            self._ledger_field,
+            self._partition_field,
+            tail,
+            indexed=self.client.takes_index,
+        )
         self.client.write(frames)
         self.client.delivered(run.count, run.size)
         self._count(run.size, run.count)
 
     def _count(self, size: int, messages: int) -> None:
         """Pause the consumer if its rates say so."""
+        self.throughput.messages += messages
+        self.throughput.bytes += size
         held_ms = self.client.caller.consumed(self.topic.name, self.subscription.name, size, messages)
         if held_ms:
             self._throttled = True
@@ -127,20 +145,31 @@ class PulsarConsumer:
         self._throttled = False
         self.subscription.changed()
 
-    def _may_read(self) -> bool:
-        caller = self.client.caller
-        if self._access_state != caller.access_state:
-            if not caller.may(Operation.READ, self.topic.name):
-                self.client.close_consumer(self)  # when it subscribes again, it learns why
-                return False
-            self._access_state = caller.access_state
+    def may_read(self) -> bool:
+        """Whether the client still has its rights. If not, the consumer is closed."""
+        caller, topic = self.client.caller, self.topic.name
+        if self._access_state == caller.access_state:
+            return True
+        allowed = caller.may(Operation.READ, topic)
+        if self.subscription.durable:
+            allowed = allowed and caller.may_use_subscription(topic, self.subscription.name)
+        if not allowed:
+            self.client.close_consumer(self)  # when it subscribes again, it learns why
+            return False
+        self._access_state = caller.access_state
         return True
+
+    def check_rights(self) -> None:
+        """Raises Forbidden, and closes the consumer, if its client had the rights that it needs only before."""
+        if not self.may_read():
+            raise Forbidden(f"{self.client.caller.principal.name} may not READ topic {self.topic.name!r}")
 
     def active_changed(self, active: bool) -> None:
         self.client.tell_active(self, active)
 
     def reached_end(self) -> None:
-        self.client.write(simple_frame("reached_end_of_topic", consumer_id=self.id))
+        if self.client.knows_end:
+            self.client.write(simple_frame("reached_end_of_topic", consumer_id=self.id))
 
     def disconnect(self) -> None:
         self.client.close_consumer(self)
@@ -154,17 +183,21 @@ class PulsarConsumer:
     async def ack_in_transaction(
         self, command: Any, transactions: TransactionService, stamp: ProducerStamp
     ) -> None:
-        """Acknowledge when a transaction commits. Raises InvalidInput, TransactionConflict, LimitReached, NotFound."""
+        """Acknowledge when a transaction commits.
+
+        Raises InvalidInput, TransactionConflict, SubscriptionMoved, LimitReached, NotFound."""
         subscription = self.subscription
         if not subscription.durable:
             raise InvalidInput("transactions acknowledge messages of durable subscriptions only")
         mark, entries = self._acked(command, await self._counts(command))
         ranges = [one for _, rows in entries for one in rows]
-        await transactions.acknowledge(stamp, subscription.stream, subscription.name, mark, ranges)
+        await transactions.acknowledge(
+            stamp, subscription.stream, subscription.name, mark, ranges, subscription.term
+        )
         subscription.hold(stamp.producer, mark, entries)
 
     def ack_singles(self, ledger: int, entries: npt.NDArray[np.int64]) -> asyncio.Future[None] | None:
-        """Acknowledge many messages that are entries of their own; None: only `ack` can tell what they are."""
+        """Acknowledge many messages that are entries of their own; None: only `ack` can find out what they are."""
         if ledger != self.ledger or not len(entries):
             return None
         offsets = np.unique(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +20,18 @@ from mainstem.doors.open_connections import OpenConnections
 from mainstem.doors.pulsar.admin.service import PulsarAdmin
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.connection import PulsarConnection
+from mainstem.doors.pulsar.kernels import use_kernels
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.metrics import PulsarMetrics
 from mainstem.doors.pulsar.producers import PulsarProducers
+from mainstem.doors.pulsar.throughput import WINDOW_S
 from mainstem.doors.pulsar.topic_watchers import TopicWatchers
 from mainstem.doors.pulsar.wire import MESSAGE_BYTES_MAX
 from mainstem.doors.tls import accepting
 from mainstem.errors import Unavailable
+from mainstem.records.compiled import pulsar_preloaded
 
+PULSAR_RECEIVE_BYTES = 512 * limits.KIB  # read from a connection at once
 PULSAR_KEEP_ALIVE_S = 30.0  # a silent client gets a PING after this; one that stays silent is cut off
 
 _log = events.named("pulsar")
@@ -39,6 +44,8 @@ class PulsarConnections(OpenConnections[PulsarConnection]):
         self._seats = seats
         self._metrics = metrics
         self._sweep: asyncio.TimerHandle | None = None
+        self._sampling: asyncio.TimerHandle | None = None
+        self.receive_buffer = memoryview(bytearray(PULSAR_RECEIVE_BYTES))
 
     def admit(self, connection: PulsarConnection) -> bool:
         """False: there are too many already."""
@@ -67,9 +74,22 @@ class PulsarConnections(OpenConnections[PulsarConnection]):
             elif silent_s > PULSAR_KEEP_ALIVE_S and not connection.pinged:
                 connection.ping()
 
+    def start_sampling(self) -> None:
+        self._sampling = asyncio.get_running_loop().call_later(WINDOW_S, self._sample)
+
+    def _sample(self) -> None:
+        """Begin a new window of every rate."""
+        self.start_sampling()
+        for connection in self._held:
+            for producer in connection.producers.values():
+                producer.throughput.rates()
+            for consumer in connection.consumers.values():
+                consumer.throughput.rates()
+
     async def drain(self, within_s: float) -> int:
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._sampling):
+            if timer is not None:
+                timer.cancel()
         return await super().drain(within_s)
 
 
@@ -87,6 +107,12 @@ class PulsarContext:
     view: NamespaceView | None
     insecure: bool
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    loading: asyncio.Future[None] | None = None
+
+    def load_kernels(self) -> None:
+        """Not before the first client: they take 100 MB."""
+        if self.loading is None:
+            self.loading = asyncio.get_running_loop().run_in_executor(None, _load_kernels)
 
     def caller(self, host: str, certificate: Mapping[str, Any] | None) -> PulsarCaller:
         return PulsarCaller(
@@ -161,6 +187,7 @@ class PulsarDoor:
         self._broker.inactivity.has_producers = lambda stream: bool(self.producers.of_stream(stream))
         self._broker.cluster.on_change(self._hand_over)
         self._connections.start_sweeping()
+        self._connections.start_sampling()
         await server.start_serving()
         return bound
 
@@ -185,11 +212,19 @@ class PulsarDoor:
         return self._broker.access.restricted and not self._insecure
 
     async def stop(self, drain_s: float = limits.SHUTDOWN_DRAIN_S) -> int:
-        """Accept nobody, store what was received, close. Returns how many were cut off after `drain_s`."""
+        """Accept no more connections, store what was received, close. Returns how many were cut off after `drain_s`."""
         if self._server is None:
             return 0
         self._server.close()
-        return await self._connections.drain(drain_s)
+        cut_off = await self._connections.drain(drain_s)
+        if self._context.loading is not None:
+            await asyncio.wait((self._context.loading,))
+        return cut_off
 
     def _connection(self) -> PulsarConnection:
         return PulsarConnection(self._context)
+
+
+def _load_kernels() -> None:
+    pulsar_preloaded.load(use_kernels)
+    gc.freeze()  # keep the loaded compiler out of full garbage collections

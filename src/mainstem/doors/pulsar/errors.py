@@ -58,6 +58,7 @@ _CODES: tuple[tuple[type[MainstemError], ServerError], ...] = (
     (errors.ProducerUnknown, ServerError.TRANSACTION_NOT_FOUND),
     (errors.InvalidTransaction, ServerError.INVALID_TRANSACTION),
     (errors.ProducerFenced, ServerError.INVALID_TRANSACTION),
+    (errors.SubscriptionMoved, ServerError.SERVICE_NOT_READY),
     (errors.TopicTerminated, ServerError.TOPIC_TERMINATED),
     (errors.BacklogHeld, ServerError.QUOTA_HELD),
     (errors.TopicFull, ServerError.QUOTA_EXCEEDED),

@@ -143,7 +143,13 @@ _FIELD_TYPES = {
 
 
 def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="mainstem/pulsar.proto", package=_PACKAGE, syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="mainstem/pulsar.proto", package=_PACKAGE, syntax="editions"
+    )
+    file.edition = descriptor_pb2.EDITION_2023
+    features = file.options.features  # as proto2, which Pulsar uses, but for the check
+    features.repeated_field_encoding = features.EXPANDED
+    features.utf8_validation = features.VERIFY  # without it, text that is not UTF-8 is parsed as bytes
     for line in _TABLE.strip().splitlines():
         name, _, fields = line.partition(" ")
         message = file.message_type.add(name=name)

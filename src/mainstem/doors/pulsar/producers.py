@@ -16,16 +16,19 @@ from mainstem.broker.streams import stream_of
 from mainstem.broker.topics.service import Topic
 from mainstem.broker.transactions.service import TransactionWrites
 from mainstem.doors.pulsar.caller import PulsarCaller
+from mainstem.doors.pulsar.client_details import ClientDetails
 from mainstem.doors.pulsar.errors import PulsarRefusal, ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
 from mainstem.doors.pulsar.records import SEND_BATCH_BYTES_MAX, BatchStamp, BuiltBatch, SendRun, batch_of
+from mainstem.doors.pulsar.throughput import Throughput
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
-from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
+from mainstem.errors import Forbidden, InvalidBatch, ProducerFenced, TopicNotFound
 
 INLINE_BYTES_MAX = 256 * limits.KIB  # a larger payload is decompressed on the decoding thread
 
 SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
+ACCESS_MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 
 
 class PublishedEntry(NamedTuple):
@@ -127,8 +130,19 @@ class SendRunWaiter:
 
 class PulsarProducer:
     def __init__(
-        self, client: ProducerClient, id: int, name: str, topic: Topic, partition: int, epoch: int
+        self,
+        client: ProducerClient,
+        id: int,
+        name: str,
+        topic: Topic,
+        partition: int,
+        epoch: int,
+        *,
+        details: ClientDetails,
+        mode: int,
     ) -> None:
+        self.details = details
+        self.mode = mode
         self.client = client
         self.id = id
         self.name = name
@@ -137,13 +151,13 @@ class PulsarProducer:
         self.stream = stream_of(topic, max(partition, 0))
         self.ledger = ledger_of(topic)
         self.epoch = epoch
-        self.topic_epoch: int | None = None
+        self.topic_epoch: int | None = None  # of an exclusive producer
+        self.resumes = False  # it had that epoch before
         self.request_id = 0  # of the command that created it
         self.schema_version: bytes | None = None
         self.ready = True
         self.closed = False
-        self.messages = 0
-        self.bytes = 0
+        self.throughput = Throughput()
         self._access_state = -1
 
     def last_sequence(self, appends: Appends) -> int:
@@ -176,11 +190,13 @@ class PulsarProducer:
             waiter,
             None if transaction is None else transaction.id,
             sequence=(self.name, number, max(number, highest)) if numbered else None,
+            epoch=self.topic_epoch or 0,
+            built_here=True,
         )
         if transaction is not None:
             transaction.wrote(self.stream, built.count)
-        self.messages += built.count
-        self.bytes += entry.size
+        self.throughput.messages += built.count
+        self.throughput.bytes += entry.size
 
     @staticmethod
     def joins_sends(topic: Topic | None) -> bool:
@@ -196,10 +212,15 @@ class PulsarProducer:
     def send_run(self, appends: Appends, topic: Topic | None, run: SendRun) -> None:
         """Append the messages of several SENDs as one batch. Raises what is wrong with it."""
         appends.batches(
-            self._check(topic), max(self.partition, 0), run.batch, SendRunWaiter(self.client, self, run)
+            self._check(topic),
+            max(self.partition, 0),
+            run.batch,
+            SendRunWaiter(self.client, self, run),
+            epoch=self.topic_epoch or 0,
+            built_here=True,
         )
-        self.messages += run.messages
-        self.bytes += run.size
+        self.throughput.messages += run.messages
+        self.throughput.bytes += run.size
 
     def _check(self, topic: Topic | None) -> Topic:
         """The topic as it is now. Raises PulsarRefusal, TopicNotFound, Forbidden if the producer may not append."""
@@ -305,6 +326,7 @@ class PulsarProducers:
     def _take(self, topic: _TopicProducers, producer: PulsarProducer, topic_epoch: int | None) -> None:
         topic.epoch = max(topic.epoch + 1 if topic_epoch is None else topic_epoch, topic.epoch)
         producer.topic_epoch = topic.epoch
+        producer.resumes = topic_epoch is not None
         producer.ready = True
         topic.exclusive = producer
         topic.by_name[producer.name] = producer
@@ -333,11 +355,11 @@ class PulsarProducers:
             del self._topics[producer.stream]
 
     async def make_durable(self, producer: PulsarProducer) -> None:
-        """Store the epoch of an exclusive producer, before its client hears of it. Raises PulsarRefusal."""
+        """Store the epoch of an exclusive producer, before its client learns of it. Raises PulsarRefusal."""
         if producer.topic_epoch is None:
             return
         try:
-            await self._exclusive.take(producer.stream, producer.topic_epoch)
+            await self._exclusive.take(producer.stream, producer.topic_epoch, resumes=producer.resumes)
         except ProducerFenced as fenced:
             self.remove(producer)
             raise PulsarRefusal(ServerError.PRODUCER_FENCED, str(fenced)) from None
@@ -357,7 +379,3 @@ class PulsarProducers:
             for producer in [] if topic is None else [*topic.by_name.values(), *topic.waiting]:
                 producer.closed = True
                 producer.client.close_producer(producer)
-
-
-def refusal_text(error: BaseException) -> str:
-    return str(error) if isinstance(error, MainstemError) else "a fault of the server"

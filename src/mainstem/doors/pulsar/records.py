@@ -37,6 +37,7 @@ from mainstem.broker.subscriptions.entries import (
     MessageEntry,
     MessageRun,
     checksum_tables,
+    deliver_at,
     read_varint,
     scratch,
 )
@@ -44,16 +45,16 @@ from mainstem.doors.pulsar.messages import MessageMetadata, SingleMessageMetadat
 from mainstem.doors.pulsar.wire import varint
 from mainstem.errors import InvalidBatch, TooLarge
 from mainstem.records.building import build_batch
-from mainstem.records.compiled import compiled, octets
+from mainstem.records.compiled import compiled, octets, pulsar_preloaded
 from mainstem.records.compression import Codec, codec_id, compress, decompress
 from mainstem.records.decoding import StoredRecord
 from mainstem.records.header import HEADER_BYTES, TRANSACTIONAL, seal
-from mainstem.records.interpreted import check_section
+from mainstem.records.interpreted import build_interpreted, check_section
 from mainstem.records.pulsar_kernels import unpack_messages
 from mainstem.records.pulsar_run_kernels import frame_messages
 from mainstem.records.pulsar_send_kernels import SEND_ROWS, SIZE, TIME, frame_receipts, unpack_sends
 
-RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # payloads from this size on are sent as compressed as they came
+RECOMPRESSED_BYTES_MIN = 64 * limits.KIB  # larger payloads keep the compression they were sent with
 
 SENDS_PER_BATCH_MAX = 1_024  # stored as one batch, if they arrive together
 SEND_BATCH_BYTES_MAX = 256 * limits.KIB
@@ -62,8 +63,16 @@ SEND_FRAME_BYTES_MAX = 4 * limits.KIB  # larger ones are stored alone
 _NONE, _LZ4, _ZLIB, _ZSTD, _SNAPPY = range(5)
 _CODECS: dict[int, Codec] = {_LZ4: "lz4", _ZLIB: "gzip", _ZSTD: "zstd", _SNAPPY: "snappy"}
 _SIZE = struct.Struct(">I")
-_FRAME_OVERHEAD_BYTES = 40  # at most the sizes, tags and the entry of a MESSAGE
+_FRAME_OVERHEAD_BYTES = 60  # at most the sizes, tags, the entry and the index of a MESSAGE
 _RECORD_OVERHEAD_BYTES = 96  # at most what a record adds to its message
+# What the metadata says of how the payload is packed.
+_OF_PAYLOAD = (
+    "num_messages_in_batch",
+    "uncompressed_size",
+    "num_chunks_from_msg",
+    "chunk_id",
+    "total_chunk_msg_size",
+)
 _ENTRY_NAME = octets(ENTRY_HEADER.encode())
 _MESSAGE_NAME = octets(MESSAGE_HEADER.encode())
 _ORDERING_NAME = octets(ORDERING_HEADER.encode())
@@ -100,7 +109,7 @@ _NO_STAMP = BatchStamp(-1, -1, -1)
 
 def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None) -> BuiltBatch:
     """The record batch of one published entry. Raises InvalidBatch, TooLarge."""
-    opaque = bool(metadata.encryption_keys) or metadata.num_chunks_from_msg > 1
+    opaque = _is_opaque(metadata)
     batched = metadata.HasField("num_messages_in_batch") and not opaque
     codec = metadata.compression
     if codec not in _CODECS and codec != _NONE:
@@ -132,7 +141,8 @@ def batch_of(metadata: Any, payload: memoryview, stamp: BatchStamp | None = None
         _add_entry_header(metadata, first, opaque=opaque)
         headers.append(first + properties)
     producer, epoch, sequence = stamp or _NO_STAMP
-    batch = build_batch(
+    build = build_batch if pulsar_preloaded.usable() else build_interpreted
+    batch = build(
         values,
         keys=keys if any(key is not None for key in keys) else None,
         headers=headers,
@@ -162,6 +172,8 @@ class SendRun(NamedTuple):
 
 def parse_sends(data: memoryview, frame_bytes_max: int) -> SendRun | None:
     """The SENDs at the start of some frames, if there are several that one batch can hold."""
+    if not pulsar_preloaded.usable():
+        return None
     sends = np.empty((SEND_ROWS, SENDS_PER_BATCH_MAX), np.int64)
     out = scratch(SEND_BATCH_BYTES_MAX)[:SEND_BATCH_BYTES_MAX]
     count, producer, frame_bytes, end = compiled(unpack_sends)(
@@ -211,8 +223,8 @@ def _large_batch(
     stamp: BatchStamp | None,
 ) -> bytearray | None:
     """The record batch of many messages, built in one pass; None if only Python can convert them."""
-    if count > _MESSAGES_PER_BATCH_MAX:
-        return None  # refused later
+    if count > _MESSAGES_PER_BATCH_MAX or not pulsar_preloaded.usable():
+        return None  # refused later, or built otherwise
     encoded_headers = b"".join(
         varint(2 * len(name)) + name.encode() + varint(2 * len(value or b"")) + (value or b"")
         for name, value in headers
@@ -247,6 +259,11 @@ def _large_batch(
         base_sequence=sequence,
         count=count,
     )
+
+
+def _is_opaque(metadata: Any) -> bool:
+    """Whether only clients can read the payload."""
+    return bool(metadata.encryption_keys) or metadata.num_chunks_from_msg > 1
 
 
 def _add_entry_header(metadata: Any, headers: Headers, *, opaque: bool) -> None:
@@ -351,9 +368,10 @@ def encoded(entry: MessageEntry) -> tuple[bytes, bytes]:
 
 
 def message_frames(
-    run: MessageRun, consumer: bytes, ledger: bytes, partition: bytes, tail: bytes
+    run: MessageRun, consumer: bytes, ledger: bytes, partition: bytes, tail: bytes, *, indexed: bool = False
 ) -> memoryview:
-    """MESSAGE frames. The others are encoded fields: of the command, and of the message id around its entry."""
+    """MESSAGE frames. The bytes are encoded fields: of the command, and of the message id around its entry.
+    `indexed`: with the offset as index."""
     fields = _FRAME_OVERHEAD_BYTES + len(consumer) + len(ledger) + len(partition) + len(tail)
     out = np.empty(run.size + fields * run.count, np.uint8)
     size = compiled(frame_messages)(
@@ -364,6 +382,7 @@ def message_frames(
         octets(ledger),
         octets(partition),
         octets(tail),
+        indexed,
         out,
     )
     return out[:size].data
@@ -387,14 +406,19 @@ def _entry_metadata(record: StoredRecord) -> Any:
             metadata.ParseFromString(content)
         except DecodeError:  # a client of another door used the name
             metadata.Clear()
+        if not _is_opaque(metadata):
+            # The header has none of these (`_add_entry_header`), unless a client of another door wrote it. Pulsar's
+            # clients trust them: one may crash for a batch of two billion messages.
+            for name in _OF_PAYLOAD:
+                metadata.ClearField(name)
     if not metadata.HasField("producer_name"):
         metadata.producer_name = OTHER_DOORS_NAME
     if not metadata.HasField("sequence_id"):
         metadata.sequence_id = record.offset
     metadata.publish_time = max(record.timestamp_ms, 0)
-    ordering, deliver_at = _header(record, ORDERING_HEADER), _header(record, DELIVER_AT_HEADER)
-    if deliver_at is not None and deliver_at.isdigit():
-        metadata.deliver_at_time = min(int(deliver_at), 2**63 - 1)
+    ordering, time_ms = _header(record, ORDERING_HEADER), deliver_at(_header(record, DELIVER_AT_HEADER))
+    if time_ms is not None:
+        metadata.deliver_at_time = time_ms
     if ordering is not None:
         metadata.ordering_key = ordering
     return metadata
@@ -404,7 +428,7 @@ def _encoded_single(record: StoredRecord) -> tuple[bytes, bytes]:
     metadata = _entry_metadata(record)
     _put_key_and_properties(metadata, record)
     payload = record.value or b""
-    opaque = bool(metadata.encryption_keys) or metadata.num_chunks_from_msg > 1
+    opaque = _is_opaque(metadata)
     return _packed(metadata, payload) if not opaque else (metadata.SerializeToString(), payload)
 
 

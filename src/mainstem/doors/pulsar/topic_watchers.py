@@ -1,4 +1,4 @@
-"""Watchers of topic lists: clients that consume by a pattern hear of topics that come and go."""
+"""Watchers of topic lists: clients that consume by a pattern learn which topics are created and deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainstem.doors.pulsar.wire import simple_frame
 if TYPE_CHECKING:
     from mainstem.doors.pulsar.connection import PulsarConnection
 
-TOPIC_WATCH_EVERY_S = 0.5  # how often the list of topics is compared, while somebody watches
+TOPIC_WATCH_EVERY_S = 0.5  # how often the list of topics is compared, while there are watchers
 TOPIC_WATCHERS_PER_CONNECTION_MAX = 1_000
 
 
@@ -63,7 +63,7 @@ class TopicWatcher:
 
 
 class TopicWatchers:
-    """Of all connections of a door."""
+    """The watchers of all connections of a door."""
 
     def __init__(self) -> None:
         self._watchers: dict[tuple[PulsarConnection, int], TopicWatcher] = {}

@@ -5,6 +5,9 @@
 | totalSize    | 4    | bytes after this field, big-endian, as all numbers   |
 | commandSize  | 4    | bytes of the command                                 |
 | command      |      | a BaseCommand                                        |
+| magic        | 2    | 0x0e02: only to clients that take an index, as the next two |
+| indexSize    | 4    | bytes of the index                                   |
+| index        |      | a BrokerEntryMetadata: the offset of the last message |
 | magic        | 2    | 0x0e01, only with a payload, as all below            |
 | checksum     | 4    | CRC32C of everything after it                        |
 | metadataSize | 4    | bytes of the metadata                                |
@@ -17,6 +20,7 @@ In a batch, each message is a 4-byte size of its SingleMessageMetadata, that met
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,17 +31,18 @@ from google.protobuf.message import DecodeError
 from mainstem import limits
 from mainstem.doors.pulsar.messages import NUMBERS, BaseCommand
 from mainstem.errors import CorruptBatch, MalformedRequest
-from mainstem.records.compiled import compiled, octets
+from mainstem.records.compiled import compiled, octets, pulsar_preloaded
 from mainstem.records.pulsar_run_kernels import parse_ack
 
-MESSAGE_BYTES_MAX = 5 * limits.MIB  # of a payload, as clients are told
+MESSAGE_BYTES_MAX = 5 * limits.MIB  # of a payload, as announced to clients
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 128 * limits.KIB  # with its command and metadata
 CONNECT_BYTES_MAX = 64 * limits.KIB  # of frames before the client has authenticated
 
 _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED = struct.Struct(">HI")  # magic, checksum
-_MAGIC = 0x0E01
+_INDEXED = struct.Struct(">HI")  # magic, size
+_MAGIC, _INDEX_MAGIC = 0x0E01, 0x0E02
 _SEND_PREFIX = bytes((0x08, NUMBERS["send"]))
 _ACK_PREFIX = bytes((0x08, NUMBERS["ack"], NUMBERS["ack"] << 3 | 2))  # type, and the tag of the command
 _ID_BYTES_MIN = 6  # of an encoded message id with its tag
@@ -52,27 +57,37 @@ class FrameBuffer:
     """Bytes as they arrive, cut into frames."""
 
     def __init__(self) -> None:
-        self._data = b""
+        self._data: bytes | memoryview = b""
         self._at = 0
-        self._following: list[bytes] = []  # joined only once a frame needs them
+        self._following: deque[bytes | memoryview] = deque()  # joined only as far as a frame needs it
         self._following_bytes = 0
         self.frame_bytes_max = CONNECT_BYTES_MAX
 
     def __len__(self) -> int:
         return len(self._data) - self._at + self._following_bytes
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
+        """A view is borrowed: call `keep` before its memory changes."""
         if self._at == len(self._data) and not self._following:
             self._data, self._at = data, 0
         else:
             self._following.append(data)
             self._following_bytes += len(data)
 
+    def keep(self) -> None:
+        """Copy what is left of the view that came last."""
+        if self._following:
+            self._following[-1] = bytes(self._following[-1])
+        elif self._data:
+            self._data, self._at = bytes(self._data[self._at :]), 0
+
     @property
     def next_bytes(self) -> int:
         """The size of the next frame; 0 if it is not known yet."""
         if len(self) < _SIZE.size:
             return 0
+        if self._at == len(self._data):
+            self._advance()
         if len(self._data) - self._at < _SIZE.size:
             self._join()
         return int(_SIZE.unpack_from(self._data, self._at)[0]) + _SIZE.size
@@ -87,10 +102,26 @@ class FrameBuffer:
         if len(self) < size:
             return None
         if len(self._data) - self._at < size:
-            self._join()
+            return self._spanning(size)
         start = self._at + _SIZE.size
         self._at += size
         return memoryview(self._data)[start : self._at]
+
+    def _spanning(self, size: int) -> memoryview:
+        """The next frame, of several pieces. Only its own bytes are copied: pieces are larger than most frames."""
+        parts: list[memoryview] = [memoryview(self._data)[self._at + _SIZE.size :]]
+        size -= len(self._data) - self._at
+        while size:
+            self._advance()
+            self._at = min(size, len(self._data))
+            parts.append(memoryview(self._data)[: self._at])
+            size -= self._at
+        return memoryview(b"".join(parts))
+
+    def _advance(self) -> None:
+        """To the next piece."""
+        self._data, self._at = self._following.popleft(), 0
+        self._following_bytes -= len(self._data)
 
     def rest(self) -> memoryview:
         """All that is left."""
@@ -145,6 +176,7 @@ def parse_single_acks(data: memoryview) -> SingleAcks | None:
     at = _SIZE.size
     if (
         len(data) < ACK_BYTES_MIN
+        or not pulsar_preloaded.usable()
         or data[at : at + 3] != _ACK_PREFIX
         or _SIZE.unpack_from(data)[0] + at != len(data)
     ):
@@ -191,12 +223,14 @@ def payload_frame(command: bytes, metadata: bytes, payload: bytes) -> bytes:
     return payload_head(command, metadata, payload) + payload
 
 
-def payload_head(command: bytes, metadata: bytes, payload: bytes) -> bytes:
-    """The same without the payload, which follows."""
+def payload_head(command: bytes, metadata: bytes, payload: bytes, index: int | None = None) -> bytes:
+    """The same without the payload, which follows. `index`: the offset of the last message, if the client takes it."""
     described = _SIZE.pack(len(metadata)) + metadata
-    total = _SIZE.size + len(command) + _CHECKED.size + len(described) + len(payload)
+    place = b"" if index is None else b"\x10" + varint(index)
+    before = command + (_INDEXED.pack(_INDEX_MAGIC, len(place)) + place if place else b"")
+    total = _SIZE.size + len(before) + _CHECKED.size + len(described) + len(payload)
     checksum = crc32c(payload, crc32c(described))
-    return b"".join((_SIZES.pack(total, len(command)), command, _CHECKED.pack(_MAGIC, checksum), described))
+    return b"".join((_SIZES.pack(total, len(command)), before, _CHECKED.pack(_MAGIC, checksum), described))
 
 
 def varint(value: int) -> bytes:

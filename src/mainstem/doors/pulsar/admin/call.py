@@ -10,15 +10,17 @@ import msgspec
 
 from mainstem.broker.access.rules import CLUSTER_NAME, Operation, ResourceType
 from mainstem.broker.broker import Broker
+from mainstem.broker.namespaces import DEFAULT
 from mainstem.broker.streams import stream_of
+from mainstem.broker.subscriptions.service import SubscriptionSummary
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response
 from mainstem.doors.pulsar.caller import PulsarCaller
 from mainstem.doors.pulsar.lookup import Lookup
 from mainstem.doors.pulsar.producers import PulsarProducers
-from mainstem.doors.pulsar.topic_names import PulsarTopicName, namespace_of
-from mainstem.errors import Forbidden, InvalidInput, MainstemError, TopicNotFound
+from mainstem.doors.pulsar.topic_names import NON_PERSISTENT, PulsarTopicName, namespace_of
+from mainstem.errors import Forbidden, InvalidInput, MainstemError, NamespaceNotFound, TopicNotFound
 
 CLUSTER = "standalone"  # the name of the one cluster that clients see
 DONE = Response(204, b"", ())
@@ -104,13 +106,34 @@ class AdminCall:
     # Names
 
     def namespace(self, text: str) -> str:
-        """The broker's name of a namespace that exists. Raises NamespaceNotFound, InvalidName."""
+        """The broker's name of a namespace that exists, and that the client may see. Raises NamespaceNotFound,
+        InvalidName."""
         namespace = namespace_of(text, self.caller.view)
+        if not self.sees(namespace):
+            raise NamespaceNotFound(namespace)
         self.broker.namespaces.get(namespace)
         return namespace
 
+    def sees(self, namespace: str) -> bool:
+        """Whether the client may see a namespace: that of all clients, its own, and those of topics that it may see."""
+        caller = self.caller
+        if namespace == DEFAULT or caller.view is not None:
+            return caller.view is None or namespace == caller.view.namespace
+        return (
+            caller.may(Operation.DESCRIBE, CLUSTER_NAME, ResourceType.CLUSTER)
+            or caller.may(Operation.DESCRIBE, f"{namespace}/")  # a rule for all its topics
+            or any(
+                caller.may(Operation.DESCRIBE, topic.name)
+                for topic in self.broker.namespaces.topics(namespace)
+            )
+        )
+
     def find(self, text: str) -> tuple[PulsarTopicName, Topic | None]:
-        return self.lookup.find(text, self.caller)
+        """The topic of a name, if it is in the domain that the name says."""
+        name, topic = self.lookup.find(text, self.caller)
+        if topic is not None and (topic.config.durability == "ephemeral") != (name.domain == NON_PERSISTENT):
+            topic = None
+        return name, topic
 
     async def topic(self, text: str, operation: Operation) -> tuple[PulsarTopicName, Topic]:
         """A topic that exists, for a client that may do this. Raises Forbidden, TopicNotFound."""
@@ -122,6 +145,14 @@ class AdminCall:
         if topic is None:
             raise TopicNotFound(text)
         return name, topic
+
+    def subscriptions(self, topic: Topic, stream: int) -> list[SubscriptionSummary]:
+        """Those of a partition that the client may see."""
+        return [
+            one
+            for one in self.broker.subscriptions.of_stream(stream)
+            if self.caller.may_use_subscription(topic.name, one.name, Operation.DESCRIBE)
+        ]
 
     def check_served(self, topic: Topic) -> None:
         """Raises ServedElsewhere: consumers and producers are known to the broker that serves the topic alone."""

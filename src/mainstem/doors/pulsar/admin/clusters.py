@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mainstem.broker.access.rules import Operation
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.pulsar.admin.call import (
     CLUSTER,
+    DONE,
     NOT_ALLOWED,
     AdminCall,
     AdminRefusal,
@@ -85,3 +87,11 @@ async def get_settings(call: AdminCall) -> Response:
 
 async def get_broker_stats(call: AdminCall, *rest: str) -> Response:
     raise AdminRefusal(404, "there are no broker-stats here: GET /metrics of this address has the metrics")
+
+
+async def check_backlog_quotas(call: AdminCall) -> Response:
+    """Now, instead of at the next time of the clock."""
+    call.check_cluster(Operation.ALTER, "backlog quotas")
+    await call.broker.backlogs.skip()
+    await call.broker.backlogs.refuse()
+    return DONE

@@ -19,7 +19,8 @@ from mainstem.doors.pulsar.admin.tenants import namespaces_seen
 from mainstem.doors.pulsar.commands import topic_urls
 from mainstem.doors.pulsar.topic_names import NON_PERSISTENT, PERSISTENT, namespace_of, topic_url
 
-_BUNDLES = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+_BUNDLE = ("0x00000000", "0xffffffff")  # the one that every namespace is
+_BUNDLES = {"boundaries": _BUNDLE, "numBundles": 1}
 _MODES = {"PERSISTENT": (PERSISTENT,), "NON_PERSISTENT": (NON_PERSISTENT,)}
 
 
@@ -132,6 +133,27 @@ async def unsubscribe(call: AdminCall, namespace: str, subscription: str) -> Res
     for topic, at, name in _subscriptions(call, namespace, subscription):
         await call.broker.subscriptions.delete(topic, at, name)
     return DONE
+
+
+async def clear_bundle(call: AdminCall, namespace: str, bundle: str, subscription: str = "") -> Response:
+    _check_bundle(bundle)
+    return await clear_backlog(call, namespace, subscription)
+
+
+async def unsubscribe_bundle(call: AdminCall, namespace: str, bundle: str, subscription: str) -> Response:
+    _check_bundle(bundle)
+    return await unsubscribe(call, namespace, subscription)
+
+
+async def list_bundle(call: AdminCall, namespace: str, bundle: str) -> Response:
+    """The topics of a bundle that are not persistent."""
+    _check_bundle(bundle)
+    return answer(_urls(call, NON_PERSISTENT, namespace))
+
+
+def _check_bundle(bundle: str) -> None:
+    if bundle != "_".join(_BUNDLE):
+        raise AdminRefusal(404, f"Bundle does not exist: a namespace is one bundle, {'_'.join(_BUNDLE)}")
 
 
 def _subscriptions(call: AdminCall, namespace: str, wanted: str) -> list[tuple[Topic, int, str]]:

@@ -156,6 +156,36 @@ async def _revoke(call: AdminCall, scope: _Scope, role: str) -> Response:
     return DONE
 
 
+# Of several topics at once
+
+
+async def grant_topics(call: AdminCall) -> Response:
+    for scope, role, actions in _topics_of_body(call):
+        await _put(call, [rule for action in actions for rule in scope.rules(role, action)])
+    return DONE
+
+
+async def revoke_topics(call: AdminCall) -> Response:
+    for scope, role, _ in _topics_of_body(call):
+        await _delete(call, [rule for action in _ACTIONS for rule in scope.rules(role, action)])
+    return DONE
+
+
+def _topics_of_body(call: AdminCall) -> list[tuple[_Scope, str, list[str]]]:
+    rows = call.body()
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput("the body is a list of objects with topic, role and actions")
+    found = []
+    for row in rows:
+        topic, role, actions = row.get("topic"), row.get("role"), row.get("actions") or []
+        if not isinstance(topic, str) or not isinstance(role, str) or not role:
+            raise InvalidInput("an object of the body names a topic and a role")
+        if not isinstance(actions, list) or not all(action in _ACTIONS for action in actions):
+            raise InvalidInput(f"actions are {', '.join(_ACTIONS)} here")
+        found.append((_of_topic(call, topic), role, actions))
+    return found
+
+
 async def _put(call: AdminCall, rules: list[AccessRule]) -> None:
     call.check_cluster(Operation.ALTER, "permissions")
     if rules:

@@ -173,6 +173,11 @@ SUBSCRIPTION_CONSUMERS = _number_policy("subscription_consumers_max")
 CONSUMER_UNACKED = _number_policy("consumer_unacked_max")
 SUBSCRIPTION_UNACKED = _number_policy("subscription_unacked_max")
 SUBSCRIPTION_EXPIRY = _number_policy("subscription_expiry_ms", _MINUTE_MS)
+TOPICS = PulsarPolicy(
+    ("topics_max",),
+    lambda values: values["topics_max"] or None,
+    lambda call: {"topics_max": _limit(call.number())},
+)
 
 
 # Inactive topics
@@ -231,7 +236,7 @@ DEDUPLICATION = PulsarPolicy(("deduplication",), _show_deduplication, _parse_ded
 
 def _namespace_getter(policy: PulsarPolicy) -> Callable[..., Any]:
     async def get(call: AdminCall, namespace: str) -> Response:
-        return _shown(policy.show(_namespace_values(call, call.namespace(namespace), policy)))
+        return _policy_response(policy.show(_namespace_values(call, call.namespace(namespace), policy)))
 
     return get
 
@@ -259,6 +264,9 @@ async def _change_namespace(call: AdminCall, text: str, changes: dict[str, Any])
     """Change the defaults of a namespace, also for its topics that have no setting of their own."""
     call.check_cluster(Operation.ALTER)
     namespace, namespaces = call.namespace(text), call.broker.namespaces
+    if changes.keys() == {"topics_max"}:  # topics do not have it
+        await namespaces.alter(namespace, {"topics_max": changes["topics_max"] or 0})
+        return DONE
     await namespaces.alter(namespace, changes)
     for topic in namespaces.topics(namespace):
         default = namespaces.default_config(topic.name)
@@ -339,7 +347,7 @@ _REFUSED_AT_CREATION = ("encryption_required", "compaction_threshold", "offload_
 def _topic_getter(policy: PulsarPolicy) -> Callable[..., Any]:
     async def get(call: AdminCall, topic: str) -> Response:
         _, found = await call.topic(topic, Operation.DESCRIBE)
-        return _shown(policy.show(_topic_values(found, policy, applied=call.flag("applied"))))
+        return _policy_response(policy.show(_topic_values(found, policy, applied=call.flag("applied"))))
 
     return get
 
@@ -384,7 +392,14 @@ def _topic_remover(chosen: Callable[[AdminCall], PulsarPolicy]) -> Callable[...,
     return remove
 
 
-def _shown(value: object) -> Response:
+async def remove_topic_policies(call: AdminCall, topic: str) -> Response:
+    """All of them at once."""
+    for handlers in TOPIC_POLICIES.values():
+        await handlers.remove(call, topic)
+    return DONE
+
+
+def _policy_response(value: object) -> Response:
     """A policy that is not set has no content."""
     return DONE if value is None else answer(value)
 
@@ -424,6 +439,7 @@ NAMESPACE_POLICIES: dict[str, PolicyHandlers] = {
     "maxUnackedMessagesPerSubscription": of_namespaces(SUBSCRIPTION_UNACKED),
     "subscriptionExpirationTime": of_namespaces(SUBSCRIPTION_EXPIRY),
     "inactiveTopicPolicies": of_namespaces(INACTIVITY),
+    "maxTopicsPerNamespace": of_namespaces(TOPICS),
 }
 TOPIC_POLICIES: dict[str, PolicyHandlers] = {
     "retention": of_topics(RETENTION),

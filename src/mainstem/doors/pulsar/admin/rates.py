@@ -1,11 +1,12 @@
-"""Publish and dispatch rates of a namespace: rates of all doors, which its topics share."""
+"""Publish and dispatch rates: rates of a topic at all doors, or of a namespace, which its topics share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from mainstem.broker.access.rules import Operation
+from mainstem.broker.namespaces import split
 from mainstem.broker.rates import (
     CONSUMER_BYTE_RATE,
     CONSUMER_RECORD_RATE,
@@ -42,15 +43,36 @@ DISPATCH = _Kind(
 )
 
 
-def getter(kind: _Kind) -> Callable[..., Any]:
-    async def get(call: AdminCall, namespace: str) -> Response:
-        stored = call.broker.rates.stored.get(RateEntity(namespace=call.namespace(namespace)))
-        if kind.record_rate not in stored and kind.byte_rate not in stored:
-            return DONE
+Find = Callable[[AdminCall, str, Operation], Awaitable[RateEntity]]  # by what a path names
+
+
+async def of_namespace(call: AdminCall, namespace: str, operation: Operation) -> RateEntity:
+    """Raises Forbidden if the client may not change it."""
+    if operation is Operation.ALTER_CONFIGS:
+        call.check_cluster(operation, "rates")
+    return RateEntity(namespace=call.namespace(namespace))
+
+
+async def of_topic(call: AdminCall, topic: str, operation: Operation) -> RateEntity:
+    """Raises Forbidden, TopicNotFound."""
+    _, found = await call.topic(topic, operation)
+    return RateEntity(topic=found.name)
+
+
+def getter(kind: _Kind, find: Find) -> Callable[..., Any]:
+    async def get(call: AdminCall, name: str) -> Response:
+        entity, stored = await find(call, name, Operation.DESCRIBE), call.broker.rates.stored
+        found = stored.get(entity)
+        if found.keys().isdisjoint((kind.record_rate, kind.byte_rate)):
+            if entity.topic is None or not call.flag("applied"):
+                return DONE
+            found = stored.get(RateEntity(namespace=split(entity.topic)[0]))
+            if found.keys().isdisjoint((kind.record_rate, kind.byte_rate)):
+                return DONE
         return answer(
             {
-                kind.messages: int(stored.get(kind.record_rate, -1)),
-                kind.bytes: int(stored.get(kind.byte_rate, -1)),
+                kind.messages: int(found.get(kind.record_rate, -1)),
+                kind.bytes: int(found.get(kind.byte_rate, -1)),
                 **kind.constant,
             }
         )
@@ -58,10 +80,9 @@ def getter(kind: _Kind) -> Callable[..., Any]:
     return get
 
 
-def setter(kind: _Kind) -> Callable[..., Any]:
-    async def set(call: AdminCall, namespace: str) -> Response:
-        call.check_cluster(Operation.ALTER_CONFIGS, "rates")
-        name, body = call.namespace(namespace), call.fields()
+def setter(kind: _Kind, find: Find) -> Callable[..., Any]:
+    async def set(call: AdminCall, name: str) -> Response:
+        entity, body = await find(call, name, Operation.ALTER_CONFIGS), call.fields()
         if body.get("relativeToPublishRate"):
             raise AdminRefusal(NOT_ALLOWED, "a dispatch rate cannot be relative to the publish rate")
         period_s = max(whole_number(body.get("ratePeriodInSecond", 1), "ratePeriodInSecond"), 1)
@@ -71,27 +92,16 @@ def setter(kind: _Kind) -> Callable[..., Any]:
         }
         put = tuple((key, rate / period_s) for key, rate in wanted.items() if rate > 0)
         removed = tuple(key for key, rate in wanted.items() if rate <= 0)
-        await call.broker.rates.alter(AlterRate(RateEntity(namespace=name), put, removed))
+        await call.broker.rates.alter(AlterRate(entity, put, removed))
         return DONE
 
     return set
 
 
-def remover(kind: _Kind) -> Callable[..., Any]:
-    async def remove(call: AdminCall, namespace: str) -> Response:
-        call.check_cluster(Operation.ALTER_CONFIGS, "rates")
-        entity = RateEntity(namespace=call.namespace(namespace))
+def remover(kind: _Kind, find: Find) -> Callable[..., Any]:
+    async def remove(call: AdminCall, name: str) -> Response:
+        entity = await find(call, name, Operation.ALTER_CONFIGS)
         await call.broker.rates.alter(AlterRate(entity, (), (kind.record_rate, kind.byte_rate)))
         return DONE
 
     return remove
-
-
-def refuse_for_topics(policy: str) -> Callable[..., Any]:
-    async def refused(call: AdminCall, topic: str) -> Response:
-        raise AdminRefusal(
-            NOT_ALLOWED,
-            f"{policy} of a topic has no effect here, so it is not stored: set that of its namespace",
-        )
-
-    return refused

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.pulsar.admin import (
+    absent,
     clusters,
     messages,
     namespaces,
@@ -30,6 +31,8 @@ AdminHandler = Callable[..., Awaitable[Response]]
 
 _TOPIC = "admin/v2/{topic}"
 _NAMESPACE = "admin/v2/namespaces/{namespace}"
+_CLUSTER = "admin/v2/clusters/{cluster}"
+_ISOLATION = f"{_CLUSTER}/namespaceIsolationPolicies"
 _SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
 _SCHEMAS = "admin/v2/schemas/{plain_topic}"
 
@@ -52,8 +55,59 @@ _CLUSTERS: tuple[_Row, ...] = (
     ("GET", "admin/v2/brokers/configuration/runtime", clusters.get_settings),
     ("GET", "admin/v2/brokers/configuration/values", clusters.get_settings),
     ("GET", "admin/v2/brokers/internal-configuration", clusters.get_settings),
+    ("GET", "admin/v2/brokers/backlog-quota-check", clusters.check_backlog_quotas),
     ("GET", "admin/v2/brokers/{cluster}", clusters.list_brokers),
     ("GET", "admin/v2/broker-stats/{kind}", clusters.get_broker_stats),
+    ("GET", "admin/v2/broker-stats/{kind}/{name}", clusters.get_broker_stats),
+    ("GET", "admin/v2/broker-stats/{kind}/{namespace}", clusters.get_broker_stats),
+)
+_ABSENT: tuple[_Row, ...] = (
+    ("POST", "admin/v2/brokers/configuration/{name}/{value}", absent.refuse),
+    ("DELETE", "admin/v2/brokers/configuration/{name}", absent.refuse),
+    ("POST", "admin/v2/brokers/shutdown", absent.refuse),
+    ("GET", "admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", absent.refuse),
+    ("POST", f"{_CLUSTER}/peers", absent.refuse),
+    ("GET", f"{_CLUSTER}/migrate", absent.none_in_cluster),
+    ("POST", f"{_CLUSTER}/migrate", absent.refuse),
+    ("GET", f"{_CLUSTER}/failureDomains/{{name}}", absent.not_found),
+    ("POST", f"{_CLUSTER}/failureDomains/{{name}}", absent.refuse),
+    ("DELETE", f"{_CLUSTER}/failureDomains/{{name}}", absent.not_found),
+    ("GET", f"{_ISOLATION}", absent.none_in_cluster),
+    ("GET", f"{_ISOLATION}/brokers", absent.list_none_in_cluster),
+    ("GET", f"{_ISOLATION}/{{name}}", absent.not_found),
+    ("POST", f"{_ISOLATION}/{{name}}", absent.refuse),
+    ("DELETE", f"{_ISOLATION}/{{name}}", absent.not_found),
+    ("GET", "admin/v2/namespaces/{cluster}/antiAffinity/{group}", absent.list_none_in_cluster),
+    ("GET", f"{_NAMESPACE}/properties", absent.none_of_namespace),
+    ("PUT", f"{_NAMESPACE}/properties", absent.refuse),
+    ("DELETE", f"{_NAMESPACE}/properties", absent.not_set_in_namespace),
+    ("GET", f"{_NAMESPACE}/property/{{name}}", absent.not_set_in_namespace),
+    ("PUT", f"{_NAMESPACE}/property/{{name}}/{{value}}", absent.refuse),
+    ("DELETE", f"{_NAMESPACE}/property/{{name}}", absent.not_set_in_namespace),
+    ("GET", f"{_NAMESPACE}/persistence/bookieAffinity", absent.not_set_in_namespace),
+    ("POST", f"{_NAMESPACE}/persistence/bookieAffinity", absent.refuse),
+    ("DELETE", f"{_NAMESPACE}/persistence/bookieAffinity", absent.not_set_in_namespace),
+    ("POST", f"{_NAMESPACE}/migration", absent.refuse),
+    ("POST", f"{_NAMESPACE}/resourcegroup/{{name}}", absent.refuse),
+    ("GET", f"{_NAMESPACE}/scanOffloadedLedgers", absent.refuse),
+    ("DELETE", f"{_NAMESPACE}/removeOffloadPolicies", absent.not_set_in_namespace),
+    ("GET", f"{_NAMESPACE}/{{bundle}}/topicHashPositions", absent.refuse),
+    ("PUT", f"{_NAMESPACE}/{{bundle}}/split", absent.refuse),
+    ("GET", f"{_TOPIC}/backlog", absent.refuse),
+    ("GET", f"{_TOPIC}/replication", absent.not_set),
+    ("POST", f"{_TOPIC}/replication", absent.refuse),
+    ("DELETE", f"{_TOPIC}/replication", absent.not_set),
+    ("GET", f"{_TOPIC}/shadowTopics", absent.not_set),
+    ("PUT", f"{_TOPIC}/shadowTopics", absent.refuse),
+    ("DELETE", f"{_TOPIC}/shadowTopics", absent.not_set),
+    ("GET", f"{_TOPIC}/offload", absent.refuse),
+    ("PUT", f"{_TOPIC}/offload", absent.refuse),
+    ("POST", f"{_TOPIC}/trim", absent.refuse),
+    ("GET", f"{_TOPIC}/{{subscription}}/dispatchRate", absent.not_set),
+    ("POST", f"{_TOPIC}/{{subscription}}/dispatchRate", absent.refuse),
+    ("DELETE", f"{_TOPIC}/{{subscription}}/dispatchRate", absent.not_set),
+    ("GET", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus", absent.replicated_subscription_status),
+    ("POST", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus", absent.refuse),
 )
 _TENANTS: tuple[_Row, ...] = (
     ("GET", "admin/v2/tenants", tenants.list_tenants),
@@ -71,11 +125,16 @@ _NAMESPACES: tuple[_Row, ...] = (
     ("GET", f"{_NAMESPACE}/bundles", namespaces.get_bundles),
     ("GET", f"{_NAMESPACE}/replication", namespaces.get_replication),
     ("POST", f"{_NAMESPACE}/replication", namespaces.set_replication),
+    ("GET", f"{_NAMESPACE}/allowedClusters", namespaces.get_replication),
+    ("POST", f"{_NAMESPACE}/allowedClusters", namespaces.set_replication),
     ("PUT", f"{_NAMESPACE}/unload", namespaces.unload),
     ("PUT", f"{_NAMESPACE}/{{bundle}}/unload", namespaces.unload),
     ("POST", f"{_NAMESPACE}/clearBacklog", namespaces.clear_backlog),
     ("POST", f"{_NAMESPACE}/clearBacklog/{{subscription}}", namespaces.clear_backlog),
     ("POST", f"{_NAMESPACE}/unsubscribe/{{subscription}}", namespaces.unsubscribe),
+    ("POST", f"{_NAMESPACE}/{{bundle}}/clearBacklog", namespaces.clear_bundle),
+    ("POST", f"{_NAMESPACE}/{{bundle}}/clearBacklog/{{subscription}}", namespaces.clear_bundle),
+    ("POST", f"{_NAMESPACE}/{{bundle}}/unsubscribe/{{subscription}}", namespaces.unsubscribe_bundle),
     ("GET", f"{_NAMESPACE}/permissions", permissions.namespace_permissions),
     ("GET", f"{_NAMESPACE}/permissions/subscription", permissions.subscription_permissions),
     ("POST", f"{_NAMESPACE}/permissions/subscription/{{subscription}}", permissions.grant_subscription),
@@ -86,16 +145,11 @@ _NAMESPACES: tuple[_Row, ...] = (
     ),
     ("POST", f"{_NAMESPACE}/permissions/{{role}}", permissions.grant_namespace),
     ("DELETE", f"{_NAMESPACE}/permissions/{{role}}", permissions.revoke_namespace),
-    ("GET", f"{_NAMESPACE}/publishRate", rates.getter(rates.PUBLISH)),
-    ("POST", f"{_NAMESPACE}/publishRate", rates.setter(rates.PUBLISH)),
-    ("DELETE", f"{_NAMESPACE}/publishRate", rates.remover(rates.PUBLISH)),
-    ("GET", f"{_NAMESPACE}/dispatchRate", rates.getter(rates.DISPATCH)),
-    ("POST", f"{_NAMESPACE}/dispatchRate", rates.setter(rates.DISPATCH)),
-    ("DELETE", f"{_NAMESPACE}/dispatchRate", rates.remover(rates.DISPATCH)),
 )
 _TOPICS: tuple[_Row, ...] = (
     ("GET", "admin/v2/{domain}/{namespace}", namespaces.list_topics),
     ("GET", "admin/v2/{domain}/{namespace}/partitioned", namespaces.list_partitioned_topics),
+    ("GET", "admin/v2/non-persistent/{namespace}/{bundle}", namespaces.list_bundle),
     ("PUT", _TOPIC, topics.create),
     ("DELETE", _TOPIC, topics.delete),
     ("GET", f"{_TOPIC}/partitions", topics.get_partitions),
@@ -110,6 +164,8 @@ _TOPICS: tuple[_Row, ...] = (
     ("GET", f"{_TOPIC}/internalStats", topics.get_internal_stats),
     ("GET", f"{_TOPIC}/partitioned-internalStats", topics.get_partitioned_internal_stats),
     ("GET", f"{_TOPIC}/internal-info", topics.get_internal_info),
+    ("PUT", f"{_TOPIC}/backlogSize", subscriptions.get_backlog_size),
+    ("DELETE", f"{_TOPIC}/policies", policies.remove_topic_policies),
     ("POST", f"{_TOPIC}/terminate", topics.terminate),
     ("POST", f"{_TOPIC}/terminate/partitions", topics.terminate_partitions),
     ("PUT", f"{_TOPIC}/compaction", topics.compact),
@@ -119,6 +175,8 @@ _TOPICS: tuple[_Row, ...] = (
     ("DELETE", f"{_TOPIC}/properties", topics.delete_property),
     ("GET", f"{_TOPIC}/permissions", permissions.topic_permissions),
     ("POST", f"{_TOPIC}/permissions/{{role}}", permissions.grant_topic),
+    ("POST", "admin/v2/namespaces/grantPermissionsOnTopics", permissions.grant_topics),
+    ("POST", "admin/v2/namespaces/revokePermissionsOnTopics", permissions.revoke_topics),
     ("DELETE", f"{_TOPIC}/permissions/{{role}}", permissions.revoke_topic),
     ("GET", f"{_TOPIC}/lastMessageId", messages.get_last_id),
     ("GET", f"{_TOPIC}/messageid/{{time}}", messages.get_id_by_time),
@@ -182,12 +240,13 @@ def _policy_rows() -> list[_Row]:
                 ("PUT", f"{base}/{name}", policies.refuse(name)),
                 ("DELETE", f"{base}/{name}", policies.get_without_effect),
             ]
-    for name in ("publishRate", "dispatchRate"):
-        rows += [
-            ("GET", f"{_TOPIC}/{name}", policies.get_without_effect),
-            ("POST", f"{_TOPIC}/{name}", rates.refuse_for_topics(name)),
-            ("DELETE", f"{_TOPIC}/{name}", policies.get_without_effect),
-        ]
+    for base, find in ((_NAMESPACE, rates.of_namespace), (_TOPIC, rates.of_topic)):
+        for name, kind in (("publishRate", rates.PUBLISH), ("dispatchRate", rates.DISPATCH)):
+            rows += [
+                ("GET", f"{base}/{name}", rates.getter(kind, find)),
+                ("POST", f"{base}/{name}", rates.setter(kind, find)),
+                ("DELETE", f"{base}/{name}", rates.remover(kind, find)),
+            ]
     return rows
 
 
@@ -225,6 +284,7 @@ def _by_length() -> dict[tuple[str, int], list[AdminRoute]]:
     table: dict[tuple[str, int], list[AdminRoute]] = defaultdict(list)
     for method, path, handler in (
         *_CLUSTERS,
+        *_ABSENT,
         *_TENANTS,
         *_NAMESPACES,
         *_TOPICS,

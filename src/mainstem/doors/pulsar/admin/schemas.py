@@ -18,16 +18,16 @@ UNDEFINED = "UNDEFINED"  # the strategy of a namespace that has none: FULL
 
 async def get_latest(call: AdminCall, topic: str) -> Response:
     versions = await _versions(call, topic)
-    return answer(_shown(versions, len(versions) - 1))
+    return answer(_schema_body(versions, len(versions) - 1))
 
 
 async def get_version(call: AdminCall, topic: str, version: str) -> Response:
-    return answer(_shown(await _versions(call, topic), whole_number(version, "the version")))
+    return answer(_schema_body(await _versions(call, topic), whole_number(version, "the version")))
 
 
 async def get_all(call: AdminCall, topic: str) -> Response:
     versions = await _versions(call, topic)
-    return answer({"getSchemaResponses": [_shown(versions, at) for at in range(len(versions))]})
+    return answer({"getSchemaResponses": [_schema_body(versions, at) for at in range(len(versions))]})
 
 
 async def get_metadata(call: AdminCall, topic: str) -> Response:
@@ -85,7 +85,7 @@ def _schema(call: AdminCall, topic: Topic) -> TopicSchema:
     return TopicSchema(split(topic.name)[1], SCHEMA_TYPES.index(kind), data, properties)
 
 
-def _shown(versions: tuple[TopicSchema, ...], number: int) -> dict[str, Any]:
+def _schema_body(versions: tuple[TopicSchema, ...], number: int) -> dict[str, Any]:
     if not 0 <= number < len(versions):
         raise AdminRefusal(404, "Schema not found")
     schema = versions[number]

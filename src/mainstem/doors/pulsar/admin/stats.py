@@ -1,7 +1,8 @@
-"""Statistics of topics and subscriptions, in Pulsar's fields. Rates are not measured: they are 0."""
+"""Statistics of topics and subscriptions, in Pulsar's fields. Rates are those of Pulsar clients of this broker."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from mainstem.broker.broker import PartitionState
@@ -12,51 +13,39 @@ from mainstem.broker.topics.service import Topic
 from mainstem.doors.pulsar.admin.call import AdminCall
 from mainstem.doors.pulsar.commands import type_name
 from mainstem.doors.pulsar.consumers import PulsarConsumer
+from mainstem.doors.pulsar.producers import ACCESS_MODES, PulsarProducer
+from mainstem.doors.pulsar.throughput import Throughput
 from mainstem.doors.pulsar.topic_names import ledger_of, topic_url
 
-_RATES_IN = {"msgRateIn": 0.0, "msgThroughputIn": 0.0}
-_RATES_OUT = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
+_RATES_IN = ("msgRateIn", "msgThroughputIn")
+_RATES_OUT = ("msgRateOut", "msgThroughputOut")
 _SUMMED = (
-    *("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut", "msgInCounter", "bytesInCounter"),
+    *(*_RATES_IN, *_RATES_OUT, "msgInCounter", "bytesInCounter"),
     *("msgOutCounter", "bytesOutCounter", "storageSize", "backlogSize"),
 )
 _SUMMED_OF_SUBSCRIPTIONS = (
-    *("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter", "msgBacklog", "backlogSize"),
-    *("msgBacklogNoDelayed", "unackedMessages"),
+    *(*_RATES_OUT, "msgOutCounter", "bytesOutCounter", "msgBacklog", "backlogSize"),
+    *("msgBacklogNoDelayed", "msgDelayed", "unackedMessages"),
 )
 
 
 def topic_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]:
     state = call.broker.partition(topic.name, partition)
     stream = stream_of(topic, partition)
-    subscriptions = {
-        one.name: _subscription_stats(one, state) for one in call.broker.subscriptions.of_stream(stream)
-    }
+    subscriptions = {one.name: _subscription_stats(one, state) for one in call.subscriptions(topic, stream)}
+    publishers = [_producer_stats(one) for one in call.producers.of_stream(stream)]
     return {
-        **_RATES_IN,
-        **_RATES_OUT,
+        **_sums(_RATES_IN, publishers),
+        **_sums((*_RATES_OUT, "msgOutCounter", "bytesOutCounter"), subscriptions.values()),
         "msgInCounter": state.end,
         "bytesInCounter": state.bytes,
-        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
-        "bytesOutCounter": 0,
         "averageMsgSize": state.bytes / state.records if state.records else 0.0,
         "msgChunkPublished": False,
         "storageSize": state.bytes,
         "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
         "offloadedStorageSize": 0,
         "waitingPublishers": 0,
-        "publishers": [
-            {
-                "accessMode": "Shared",
-                "producerId": one.id,
-                "producerName": one.name,
-                "msgInCounter": one.messages,
-                "address": one.client.caller.host,
-                "metadata": {},
-                **_RATES_IN,
-            }
-            for one in call.producers.of_stream(stream)
-        ],
+        "publishers": publishers,
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": "Enabled" if topic.config.deduplication else "Disabled",
@@ -66,16 +55,34 @@ def topic_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, Any]
     }
 
 
+def _sums(fields: Iterable[str], rows: Collection[dict[str, Any]]) -> dict[str, Any]:
+    return {field: sum(row[field] for row in rows) for field in fields}
+
+
+def _producer_stats(one: PulsarProducer) -> dict[str, Any]:
+    moved = one.throughput
+    return {
+        "accessMode": ACCESS_MODES[one.mode],
+        "producerId": one.id,
+        "producerName": one.name,
+        "msgInCounter": moved.messages,
+        "bytesInCounter": moved.bytes,
+        "averageMsgSize": moved.bytes / moved.messages if moved.messages else 0.0,
+        "address": one.client.caller.host,
+        **one.details.shown(),
+        **dict(zip(_RATES_IN, moved.rates(), strict=True)),
+    }
+
+
 def _subscription_stats(one: SubscriptionSummary, state: PartitionState) -> dict[str, Any]:
+    consumers = [_consumer_stats(consumer) for consumer in one.consumers]
     active = next((consumer.name for consumer in one.consumers if consumer is one.active), None)
     stats = {
-        **_RATES_OUT,
+        **_sums((*_RATES_OUT, "msgOutCounter", "bytesOutCounter"), consumers),
         "msgRateRedeliver": 0.0,
-        "msgOutCounter": sum(consumer.delivered for consumer in one.consumers),
-        "bytesOutCounter": 0,
         "msgBacklog": one.backlog,
-        "msgBacklogNoDelayed": one.backlog,
-        "msgDelayed": 0,
+        "msgBacklogNoDelayed": max(0, one.backlog - one.delayed),
+        "msgDelayed": one.delayed,
         "backlogSize": state.bytes * one.backlog // state.records if state.records else 0,
         "unackedMessages": sum(consumer.unacked for consumer in one.consumers),
         "blockedSubscriptionOnUnackedMsgs": False,
@@ -86,7 +93,7 @@ def _subscription_stats(one: SubscriptionSummary, state: PartitionState) -> dict
         "replicated": False,
         "allowOutOfOrderDelivery": False,
         "nonContiguousDeletedMessagesRanges": one.ranges,
-        "consumers": [_consumer_stats(consumer) for consumer in one.consumers],
+        "consumers": consumers,
         "subscriptionProperties": dict(one.properties),
     }
     if active is not None:
@@ -96,16 +103,21 @@ def _subscription_stats(one: SubscriptionSummary, state: PartitionState) -> dict
 
 def _consumer_stats(consumer: SubscriptionConsumer) -> dict[str, Any]:
     sink = consumer.sink
+    client: dict[str, Any] = {"address": "", "metadata": {}}
+    moved = Throughput()
+    if isinstance(sink, PulsarConsumer):
+        moved = sink.throughput
+        client = {"address": sink.client.caller.host, **sink.details.shown()}
     return {
-        **_RATES_OUT,
+        **dict(zip(_RATES_OUT, moved.rates(), strict=True)),
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked,
         "blockedConsumerOnUnackedMsgs": consumer.has_permits and not consumer.takes_more,
         "msgOutCounter": consumer.delivered,
+        "bytesOutCounter": moved.bytes,
         "msgRateRedeliver": 0.0,
-        "address": sink.client.caller.host if isinstance(sink, PulsarConsumer) else "",
-        "metadata": {},
+        **client,
     }
 
 
@@ -173,7 +185,7 @@ def internal_stats(call: AdminCall, topic: Topic, partition: int) -> dict[str, A
         ],
         "cursors": {
             one.name: _cursor(one, ledger, state.end)
-            for one in call.broker.subscriptions.of_stream(stream_of(topic, partition))
+            for one in call.subscriptions(topic, stream_of(topic, partition))
         },
         "schemaLedgers": [],
         "compactedLedger": {

@@ -31,9 +31,7 @@ async def list_subscriptions(call: AdminCall, topic: str) -> Response:
     name, found = await call.topic(topic, Operation.DESCRIBE)
     call.check_served(found)
     streams = [found.streams[at] for at in partitions_of(found, name)]
-    return answer(
-        sorted({one.name for stream in streams for one in call.broker.subscriptions.of_stream(stream)})
-    )
+    return answer(sorted({one.name for stream in streams for one in call.subscriptions(found, stream)}))
 
 
 async def create_subscription(call: AdminCall, topic: str, subscription: str) -> Response:
@@ -107,6 +105,15 @@ async def reset_to_id(call: AdminCall, topic: str, subscription: str) -> Respons
     return await _each(call, topic, subscription, move, _partition_of(body))
 
 
+async def get_backlog_size(call: AdminCall, topic: str) -> Response:
+    """About how many bytes a partition has from a message id on: offsets count alike."""
+    name, found = await call.topic(topic, Operation.DESCRIBE)
+    at = one_partition(found, name, "The backlog size of")
+    state = call.broker.partition(found.name, at)
+    left = call.broker.streams.bounds(stream_of(found, at))[1] - await _offset(call, found, at, call.fields())
+    return answer(state.bytes * min(left, state.records) // state.records if state.records else 0)
+
+
 async def expire(call: AdminCall, topic: str, subscription: str, seconds: str) -> Response:
     """Acknowledge messages that are older than some seconds."""
     before = call.broker.clock.now_ms() - whole_number(seconds, "the age") * 1000
@@ -148,7 +155,7 @@ async def get_properties(call: AdminCall, topic: str, subscription: str) -> Resp
     rows = [
         one
         for at in partitions_of(found, name)
-        for one in call.broker.subscriptions.of_stream(stream_of(found, at))
+        for one in call.subscriptions(found, stream_of(found, at))
         if one.name == subscription
     ]
     if not rows:

@@ -22,17 +22,12 @@ _PUBLIC = "public"  # always exists
 
 
 def namespaces_seen(call: AdminCall) -> list[str]:
-    """Of two words, as Pulsar clients name them."""
+    """The visible namespaces whose names have two parts, as Pulsar clients name them."""
     return [name for name in _names_seen(call) if "/" in name]
 
 
 def _names_seen(call: AdminCall) -> list[str]:
-    view = call.caller.view
-    return [
-        shown_namespace(one.name)
-        for one in call.broker.namespaces.all()
-        if view is None or one.name == view.namespace
-    ]
+    return [shown_namespace(one.name) for one in call.broker.namespaces.all() if call.sees(one.name)]
 
 
 def _tenants(call: AdminCall) -> list[str]:
@@ -44,6 +39,7 @@ async def list_tenants(call: AdminCall) -> Response:
 
 
 async def get_tenant(call: AdminCall, tenant: str) -> Response:
+    call.check_cluster(Operation.DESCRIBE, "tenants")
     _check_exists(call, tenant)
     return answer({"adminRoles": admin_roles(call, tenant), "allowedClusters": [CLUSTER]})
 
@@ -53,8 +49,12 @@ async def create_tenant(call: AdminCall, tenant: str) -> Response:
     if tenant in _tenants(call):
         raise AdminRefusal(CONFLICT, "Tenant already exist")
     roles = _roles(call)
+    changes_rules = bool(roles or admin_roles(call, tenant))
+    if changes_rules:  # before anything is created
+        call.check_cluster(Operation.ALTER, "permissions")
     await call.broker.namespaces.create(tenant)
-    await set_admin_roles(call, tenant, roles)
+    if changes_rules:
+        await set_admin_roles(call, tenant, roles)
     return DONE
 
 

@@ -216,9 +216,8 @@ async def compact(call: AdminCall, topic: str) -> Response:
     started = [views.start(found.streams[at]) for at in partitions_of(found, name)]
     if not all(started):
         raise AdminRefusal(CONFLICT, "Compaction already in progress")
-    repacker = call.broker.log.repacker
-    if "compact" in found.config.cleanup_policy and repacker is not None:
-        repacker.wake()
+    if "compact" in found.config.cleanup_policy:
+        call.broker.compact_now()
     return DONE
 
 
