@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from mainstem.testing.server import ServerProcess
 
-from .conftest import code
+from .conftest import code, expect
 
 
 def test_an_object_comes_back_with_its_metadata(s3: Any, bucket: str) -> None:
@@ -45,6 +45,11 @@ def test_ranges(s3: Any, bucket: str, asked: str, part: bytes) -> None:
     found = s3.get_object(Bucket=bucket, Key="k", Range=asked)
     assert (found["Body"].read(), found["ResponseMetadata"]["HTTPStatusCode"]) == (part, 206)
     assert found["ContentRange"].endswith("/10")
+
+
+def test_an_encoding_that_names_no_framing_is_not_kept(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", ContentEncoding="gzip, aws-chunked")
+    assert s3.head_object(Bucket=bucket, Key="k")["ContentEncoding"] == "gzip"
 
 
 def test_a_range_behind_the_end_is_refused(s3: Any, bucket: str) -> None:
@@ -134,7 +139,7 @@ def test_multipart_uploads(s3: Any, bucket: str) -> None:
     first, last = os.urandom(5 << 20), os.urandom(1234)
     id = s3.create_multipart_upload(Bucket=bucket, Key="big", Metadata={"m": "1"})["UploadId"]
     assert [one["UploadId"] for one in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == [id]
-    s3.upload_part(Bucket=bucket, Key="big", UploadId=id, PartNumber=2, Body=b"replaced")
+    replaced = s3.upload_part(Bucket=bucket, Key="big", UploadId=id, PartNumber=2, Body=b"replaced")["ETag"]
     s3.put_object(Bucket=bucket, Key="source", Body=b"..." + last + b"...")
     copied = s3.upload_part_copy(
         Bucket=bucket,
@@ -150,7 +155,8 @@ def test_multipart_uploads(s3: Any, bucket: str) -> None:
     with pytest.raises(ClientError) as early:
         s3.delete_bucket(Bucket=bucket)
     assert code(early) == "BucketNotEmpty"
-    parts = [{"PartNumber": 1, "ETag": uploaded}, {"PartNumber": 2, "ETag": copied}]
+    etags = ((1, uploaded), (2, replaced), (2, copied))  # of a part that is listed twice, the last one counts
+    parts = [{"PartNumber": number, "ETag": etag} for number, etag in etags]
     s3.complete_multipart_upload(Bucket=bucket, Key="big", UploadId=id, MultipartUpload={"Parts": parts})
     found = s3.get_object(Bucket=bucket, Key="big")
     assert found["Body"].read() == first + last
@@ -159,6 +165,41 @@ def test_multipart_uploads(s3: Any, bucket: str) -> None:
     across = f"bytes={len(first) - 2}-{len(first) + 1}"
     assert s3.get_object(Bucket=bucket, Key="big", Range=across)["Body"].read() == first[-2:] + last[:2]
     assert s3.get_object(Bucket=bucket, Key="big", PartNumber=2)["Body"].read() == last
+    described = s3.get_object_attributes(
+        Bucket=bucket, Key="big", ObjectAttributes=["ObjectParts"], MaxParts=1, PartNumberMarker=1
+    )["ObjectParts"]
+    assert described["Parts"] == [{"PartNumber": 2, "Size": len(last)}]
+    assert (described["TotalPartsCount"], described["IsTruncated"]) == (2, False)
+
+
+@pytest.mark.parametrize("kind", ["FULL_OBJECT", "COMPOSITE"])
+def test_a_part_comes_without_the_checksum_of_the_object(s3: Any, bucket: str, kind: str) -> None:
+    """boto3 checks what it receives with the checksum of the response."""
+    first, last = os.urandom(5 << 20), os.urandom(99)
+    names = {"Bucket": bucket, "Key": "big"}
+    id = s3.create_multipart_upload(**names, ChecksumAlgorithm="CRC32", ChecksumType=kind)["UploadId"]
+    parts = []
+    for number, content in enumerate((first, last), 1):
+        stored = s3.upload_part(
+            **names, UploadId=id, PartNumber=number, Body=content, ChecksumAlgorithm="CRC32"
+        )
+        parts.append({"PartNumber": number, "ETag": stored["ETag"], "ChecksumCRC32": stored["ChecksumCRC32"]})
+    s3.complete_multipart_upload(**names, UploadId=id, MultipartUpload={"Parts": parts})
+    for number, content in enumerate((first, last), 1):
+        found = s3.get_object(**names, PartNumber=number, ChecksumMode="ENABLED")
+        assert found["Body"].read() == content
+        assert "ChecksumCRC32" not in found
+    whole = s3.get_object(**names, ChecksumMode="ENABLED")
+    assert (whole["ChecksumType"], whole["Body"].read() == first + last) == (kind, True)
+
+
+def test_storage_classes_are_those_of_amazon(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", StorageClass="STANDARD_IA")
+    expect(
+        "InvalidStorageClass",
+        lambda: s3.put_object(Bucket=bucket, Key="k", StorageClass="CHEAP"),
+        lambda: s3.create_multipart_upload(Bucket=bucket, Key="k", StorageClass="CHEAP"),
+    )
 
 
 def test_an_aborted_upload_is_gone(s3: Any, bucket: str) -> None:
@@ -224,6 +265,8 @@ def test_bad_bucket_names_are_refused(server: ServerProcess, name: str) -> None:
         b"<Other/>",
         b'<!DOCTYPE a [<!ENTITY b "c">]><Delete><Object><Key>&b;</Key></Object></Delete>',
         b"<Delete></Delete>",
+        '<!DOCTYPE a [<!ENTITY b "c">]><Delete><Object><Key>&b;</Key></Object></Delete>'.encode("utf-16"),
+        '<?xml version="1.0" encoding="cp037"?><!DOCTYPE a [<!ENTITY b "c">]><Delete/>'.encode("cp037"),
     ],
 )
 def test_malformed_bodies_are_refused(server: ServerProcess, bucket: str, body: bytes) -> None:
@@ -248,3 +291,9 @@ def test_keys_cannot_leave_their_bucket(server: ServerProcess, bucket: str) -> N
     assert httpx.get(f"{url}/{bucket}/..%2f..%2fwal/x").content == b"1"
     for path in ("tables/..%2fFORMAT", "tables/parts/..%2f..%2fFORMAT", "tables/wal/0"):
         assert httpx.get(f"{url}/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("query", ["max-keys=%C2%B2", "list-type=2&max-keys=%C2%B2", "max-keys=%E2%91%A0"])
+def test_numbers_are_those_that_python_reads(server: ServerProcess, bucket: str, query: str) -> None:
+    """Text may consist of "digits" such as ² and be no number."""
+    assert httpx.get(f"http://{server.address('s3')}/{bucket}?{query}").status_code == 400

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import httpx
 import pytest
-from botocore.auth import S3SigV4Auth
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstem.doors.s3.errors import S3Error
 from mainstem.doors.s3.requests import parse_query
+from mainstem.doors.s3.sigv2 import (
+    PresignedV2,
+    check_presigned_v2,
+    given_presigned_v2,
+    sign_v2,
+    with_presigned_headers,
+)
 from mainstem.doors.s3.sigv4 import check_signature, given_signature
 from mainstem.testing.server import ServerProcess
 
@@ -153,6 +163,45 @@ def test_presigned_urls(guarded: ServerProcess) -> None:
     assert httpx.get(get.replace("X-Amz-Expires=60", "X-Amz-Expires=61")).status_code == 403
 
 
+@pytest.mark.parametrize("ttl_ms", [0, 60_000])
+def test_presigned_urls_as_clients_make_them_by_default(guarded: ServerProcess, ttl_ms: int) -> None:
+    """boto3, the AWS CLI 1 and s3fs use signature version 2 for URLs."""
+    by(guarded, "boss").create_bucket(Bucket=f"own-old-urls-{ttl_ms}")
+    found = issued(guarded, "boss", ttl_ms)
+    boss = boto3.client(
+        "s3",
+        endpoint_url=f"http://{guarded.address('s3')}",
+        region_name="us-east-1",
+        aws_access_key_id=found["access_key_id"],
+        aws_secret_access_key=found["secret_access_key"],
+        aws_session_token=found["session_token"] or None,
+    )
+    with httpx.Client(timeout=60) as http:
+        names = {"Bucket": f"own-old-urls-{ttl_ms}", "Key": "a b+c/ü"}
+        with_metadata = {**names, "Metadata": {"color": "red"}, "ContentType": "text/plain"}
+        put = boss.generate_presigned_url("put_object", Params=with_metadata, ExpiresIn=60)
+        assert "X-Amz-Signature" not in put
+        assert http.put(put, content=b"by url").status_code == 200
+        assert http.put(put, content=b"", headers={"x-amz-meta-color": "blue"}).status_code == 200
+        assert http.put(put, content=b"", headers={"x-amz-meta-more": "1"}).status_code == 403
+        assert http.put(put, content=b"by url").status_code == 200
+        renamed = {**names, "ResponseContentDisposition": "attachment; filename=x"}
+        get = boss.generate_presigned_url("get_object", Params=renamed, ExpiresIn=60)
+        answer = http.get(get)
+        assert answer.content == b"by url"
+        assert answer.headers["content-disposition"] == "attachment; filename=x"
+        assert (answer.headers["x-amz-meta-color"], answer.headers["content-type"]) == ("red", "text/plain")
+        assert http.delete(get).status_code == 403
+        assert http.get(get.replace("own-old", "own-new")).status_code == 403
+        assert http.get(get.replace("filename", "filenames")).status_code == 403
+        assert http.get(get + "&versionId=null").status_code == 403
+        past = boss.generate_presigned_url("get_object", Params=names, ExpiresIn=-5)
+        assert "expired" in http.get(past).text
+        for expires in ("", "x", "9" * 40, "\u0661"):
+            assert http.get(re.sub("Expires=[0-9]+", f"Expires={expires}", get)).status_code == 403
+    boss.close()
+
+
 def test_a_body_must_have_the_signed_digest(guarded: ServerProcess) -> None:
     found = issued(guarded, "boss")
     by(guarded, "boss").create_bucket(Bucket="own-bodies")
@@ -194,3 +243,49 @@ def test_signatures_of_botocore_match(method: str, key: str, query: dict[str, st
     check_signature(signature, "secret", method, path.encode(), pairs, headers)
     with pytest.raises(Exception, match="does not match"):
         check_signature(signature, "other", method, path.encode(), pairs, headers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD"]),
+    key=WORDS,
+    query=st.dictionaries(
+        WORDS | st.sampled_from(["acl", "uploadId", "response-content-type", "prefix"]), WORDS, max_size=3
+    ),
+    meta=st.text("abc XYZ09-", max_size=12),
+    token=st.sampled_from(["", "a/b+c="]),
+)
+def test_urls_of_botocore_in_version_2_match(
+    method: str, key: str, query: dict[str, str], meta: str, token: str
+) -> None:
+    from urllib.parse import quote, urlencode, urlsplit
+
+    path = "/bucket/" + quote(key, safe="/~")
+    url = f"http://localhost:4001{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    request = AWSRequest(method, url, headers={"x-amz-meta-note": meta})
+    HmacV1QueryAuth(Credentials("id", "secret", token or None), expires=60).add_auth(request)
+    parts = urlsplit(request.url)
+    pairs = parse_query(parts.query.encode())
+    signature = given_presigned_v2(pairs)
+    assert signature is not None
+    assert signature.token == token
+    headers = with_presigned_headers({"host": "localhost"}, pairs)
+    asked = (method, parts.path.encode(), pairs, headers)
+    check_presigned_v2(signature, "secret", *asked, now_ms=0)
+    with pytest.raises(Exception, match="does not match"):
+        check_presigned_v2(signature, "other", *asked, now_ms=0)
+    with pytest.raises(Exception, match="expired"):
+        check_presigned_v2(signature, "secret", *asked, now_ms=(signature.expires_s + 1) * 1000)
+
+
+def test_a_line_break_in_a_presigned_url_hides_no_header() -> None:
+    """A client that has the URL of a copy must not make it one that stores other bytes."""
+    signed = {"x-amz-copy-source": "/from/key", "x-amz-meta-note": "1"}
+    signed = {"x-amz-a": "1", **signed}
+    value = sign_v2("secret", "PUT", b"/bucket/key", [], signed, 100)
+    hidden = {"x-amz-a": "1\nx-amz-copy-source:/from/key\nx-amz-meta-note:1"}
+    assert sign_v2("secret", "PUT", b"/bucket/key", [], hidden, 100) == value
+    signature = PresignedV2("id", value, 100, "")
+    check_presigned_v2(signature, "secret", "PUT", b"/bucket/key", [], signed, 0)
+    with pytest.raises(S3Error, match="line break"):
+        check_presigned_v2(signature, "secret", "PUT", b"/bucket/key", [], hidden, 0)

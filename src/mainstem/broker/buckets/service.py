@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -53,12 +53,15 @@ __all__ = [
     "ObjectChange",
     "ObjectVersion",
     "Precondition",
+    "Turn",
     "UploadPart",
     "collapsed",
 ]
 
 UPLOAD_MS_MAX = 7 * 24 * 3_600_000  # a multipart upload that is not completed by then is aborted
+KEYS_PER_TURN = 1_000  # examined by a listing before others are served
 Headers = tuple[tuple[str, str], ...]
+Turn = Callable[[], Awaitable[None]]
 
 
 class ListedObjects(NamedTuple):
@@ -172,21 +175,29 @@ class BucketService:
 
     # Listing
 
-    def list_objects(
-        self, bucket: str, *, prefix: str, delimiter: str, after: str, most: int, sees: Callable[[str], bool]
+    async def list_objects(
+        self,
+        bucket: str,
+        *,
+        prefix: str,
+        delimiter: str,
+        after: str,
+        most: int,
+        sees: Callable[[str], bool],
+        turn: Turn,
     ) -> ListedObjects:
-        """The current objects behind `after`, which is a key or a common prefix. Raises BucketNotFound."""
-        self.get(bucket)
-        return collapsed(partial(self._current, bucket), prefix, delimiter, after, most, sees)
+        """The current objects behind `after`, which is a key or a common prefix. `turn` is awaited now and then.
 
-    def _current(self, bucket: str, start: str) -> Iterator[tuple[str, ObjectVersion]]:
+        Raises BucketNotFound."""
+        self.get(bucket)
+        return await collapsed(partial(self._current, bucket), prefix, delimiter, after, most, sees, turn)
+
+    def _current(self, bucket: str, start: str) -> Iterator[tuple[str, ObjectVersion | None]]:
         buckets = self._log.ledger.buckets
         for key in buckets.keys_from(bucket, start):
-            current = buckets.current(bucket, key)
-            if current is not None and not current.marker:
-                yield key, current
+            yield key, buckets.current(bucket, key)
 
-    def list_versions(
+    async def list_versions(
         self,
         bucket: str,
         *,
@@ -196,6 +207,7 @@ class BucketService:
         after_version: str,
         most: int,
         sees: Callable[[str], bool],
+        turn: Turn,
     ) -> ListedVersions:
         """All versions behind a key and version, the newest of each key first. Raises BucketNotFound."""
         self.get(bucket)
@@ -203,9 +215,14 @@ class BucketService:
         found: list[tuple[str, ObjectVersion, bool]] = []
         prefixes: list[str] = []
         last = ("", "")
-        for key in buckets.keys_from(bucket, max(prefix, after_key)):
-            if not key.startswith(prefix):
-                break
+        keys = buckets.keys_from(bucket, max(prefix, after_key))
+        left = KEYS_PER_TURN
+        while (key := next(keys, None)) is not None and key.startswith(prefix):
+            left -= 1
+            if not left:
+                await turn()
+                keys, left = buckets.keys_from(bucket, key), KEYS_PER_TURN  # the bucket may have changed
+                continue
             history = buckets.history(bucket, key)
             common = _common_prefix(key, prefix, delimiter)
             if history is None or not sees(key) or (common and after_key.startswith(common)):
@@ -292,13 +309,14 @@ class BucketService:
         return await self.blobs.collect()
 
 
-def collapsed(
-    listed_from: Callable[[str], Iterator[tuple[str, ObjectVersion]]],
+async def collapsed(
+    listed_from: Callable[[str], Iterator[tuple[str, ObjectVersion | None]]],
     prefix: str,
     delimiter: str,
     after: str,
     most: int,
     sees: Callable[[str], bool],
+    turn: Turn,
 ) -> ListedObjects:
     """One page of a listing, in which keys that share a prefix up to the delimiter are one entry.
 
@@ -307,15 +325,21 @@ def collapsed(
     prefixes: list[str] = []
     last = ""
     found = listed_from(max(prefix, after))
+    left = KEYS_PER_TURN
     while True:
         key, version = next(found, (None, None))
-        if key is None or version is None or not key.startswith(prefix):
+        if key is None or not key.startswith(prefix):
             return ListedObjects(objects, prefixes, "")
+        left -= 1
+        if not left:
+            await turn()
+            found, left = listed_from(key), KEYS_PER_TURN  # the bucket may have changed
+            continue
         common = _common_prefix(key, prefix, delimiter)
         if common and after.startswith(common):
             found = listed_from(common + _LAST_CHARACTER)
             continue
-        if key <= after or not sees(key):
+        if key <= after or version is None or version.marker or not sees(key):
             continue
         if len(objects) + len(prefixes) >= most:
             return ListedObjects(objects, prefixes, last)
@@ -340,11 +364,3 @@ def check_key(key: str) -> None:
     wrong = bad_key(key)
     if wrong is not None:
         raise wrong
-
-
-def encoded_size(headers: Headers) -> int:
-    """Bytes of the user's metadata."""
-    return sum(len(name.encode()) + len(value.encode()) for name, value in headers)
-
-
-OBJECTS_PER_PAGE_MAX = 1000

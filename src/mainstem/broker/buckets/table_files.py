@@ -18,7 +18,7 @@ from mainstem.ledger.namespaces import split
 from mainstem.ledger.parts import PARTS
 from mainstem.log.log import Log
 from mainstem.ports.objectstore.port import ObjectStore, StoredObject, check_key
-from mainstem.tables.catalog import FOLDER, Catalog, Table, TableName
+from mainstem.tables.catalog import FOLDER, TOPIC_SUFFIX, Catalog, Table, TableName
 from mainstem.tables.s3_locations import BUCKET, S3Locations, is_converted
 
 __all__ = ["BUCKET", "TableFiles", "TableOwner"]
@@ -61,6 +61,11 @@ class TableFiles:
             return self._of_topic(table.topic_id.hex())
         name = self._catalog.rule_name(table.namespace, table.name)
         return TableOwner(name, split(name)[0], True)
+
+    @staticmethod
+    def may_be_staged(key: str) -> bool:
+        """Whether a file that belongs to no table may be one of a table whose creation is staged."""
+        return key.startswith(f"{FOLDER}/") and f"{TOPIC_SUFFIX}/" not in key and key.count("/") > 2
 
     def _table_of(self, key: str) -> Table | None:
         """The table in whose folder a file is."""

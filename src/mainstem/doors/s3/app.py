@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +15,7 @@ from mainstem.api.access import CLUSTER_NAME
 from mainstem.broker.access.principal import ANONYMOUS, UNRESTRICTED, Principal
 from mainstem.broker.access.s3_credentials import SessionScope
 from mainstem.broker.broker import Broker
-from mainstem.broker.streams import ClientTurns
+from mainstem.broker.streams import ClientActivity
 from mainstem.doors.budget import Budget, Pool, holder_of
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.origins import OriginPolicy
@@ -25,6 +26,13 @@ from mainstem.doors.s3.errors import S3Error, access_denied, as_s3_error, error_
 from mainstem.doors.s3.messages import OWNER_ID
 from mainstem.doors.s3.requests import S3Request, S3Response, parse_path, parse_query
 from mainstem.doors.s3.sending import FileSender, ReaderStalled
+from mainstem.doors.s3.sigv2 import (
+    PresignedV2,
+    check_presigned_v2,
+    given_presigned_v2,
+    is_presigned_v2,
+    with_presigned_headers,
+)
 from mainstem.doors.s3.sigv4 import (
     ChunkSignatures,
     Signature,
@@ -32,7 +40,7 @@ from mainstem.doors.s3.sigv4 import (
     check_time,
     given_signature,
 )
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, drop_frames
 from mainstem.metrics import Metric, one
 
 REQUESTS_MAX = 4_096  # under way
@@ -45,20 +53,20 @@ _log = events.named("s3")
 
 Operation = Callable[[S3Request], Awaitable[S3Response]]
 
-_SERVICE: dict[str, Operation] = {"GET": bucket_operations.list_buckets}
-_BUCKET: dict[str, Operation] = {
+SERVICE_OPERATIONS: dict[str, Operation] = {"GET": bucket_operations.list_buckets}
+BUCKET_OPERATIONS: dict[str, Operation] = {
     "GET": bucket_operations.get_bucket,
     "HEAD": bucket_operations.head_bucket,
     "PUT": bucket_operations.put_bucket,
     "DELETE": bucket_operations.delete_bucket,
 }
-_OBJECT: dict[str, Operation] = {
+OBJECT_OPERATIONS: dict[str, Operation] = {
     "GET": object_operations.get_object,
     "HEAD": object_operations.get_object,
     "PUT": object_operations.put_object,
     "DELETE": object_operations.delete_object,
 }
-_UPLOAD: dict[str, Operation] = {
+UPLOAD_OPERATIONS: dict[str, Operation] = {
     "GET": upload_operations.list_parts,
     "PUT": upload_operations.put_part,
     "POST": upload_operations.complete_upload,
@@ -68,9 +76,9 @@ _UPLOAD: dict[str, Operation] = {
 
 def operation_of(method: str, bucket: str, key: str, query: Mapping[str, str]) -> Operation:
     """Raises S3Error."""
-    table = _OBJECT if key else _BUCKET if bucket else _SERVICE
+    table = OBJECT_OPERATIONS if key else BUCKET_OPERATIONS if bucket else SERVICE_OPERATIONS
     if key and "uploadId" in query:
-        table = _UPLOAD
+        table = UPLOAD_OPERATIONS
     found = table.get(method)
     if method == "POST" and key and "uploads" in query:
         found = upload_operations.begin_upload
@@ -147,8 +155,8 @@ class S3App:
         return self._budget
 
     @property
-    def turns(self) -> ClientTurns:
-        return self._broker.streams.turns
+    def client_activity(self) -> ClientActivity:
+        return self._broker.streams.client_activity
 
     @property
     def authenticates(self) -> bool:
@@ -157,18 +165,25 @@ class S3App:
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
 
+    def repeats(self, scope: Asgi) -> bool:
+        """Every request has a signature of its own."""
+        return False
+
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         await self.serve(scope, receive, send, None)
 
     async def serve(self, scope: Asgi, receive: Receive, send: Send, write: Any) -> None:
         started = perf_counter()
         exchange = S3Exchange(self, scope, receive)
+        activity = self.client_activity
+        activity.tasks += 1
         try:
             response = await exchange.run()
             sent = await self._respond(exchange, response, send)
         except (ClientGone, ConnectionError, ReaderStalled):
             return
         finally:
+            activity.tasks -= 1
             exchange.release()
         traffic = self.traffic
         traffic.requests[exchange.operation, response.status] += 1
@@ -233,6 +248,9 @@ class S3App:
         if not self.authenticates:
             return (UNRESTRICTED if self._broker.access.restricted else ANONYMOUS), None, None
         try:
+            presigned = given_presigned_v2(query)
+            if presigned is not None and "authorization" not in headers:
+                return self._by_presigned_v2(presigned, scope, query, headers)
             return self._by_signature(given_signature(query, headers), scope, query, headers)
         except S3Error:
             self._broker.audit.record(
@@ -249,15 +267,27 @@ class S3App:
     ) -> tuple[Principal, SessionScope | None, ChunkSignatures | None]:
         if signature is None:
             raise access_denied("this server needs signed requests: see `mainstem key s3`")
-        found = self._broker.authentication.by_s3(signature.access_key_id, signature.token)
-        if found is None:
-            if signature.token:
-                raise S3Error(400, "ExpiredToken", "the session token is invalid or has expired")
-            raise S3Error(403, "InvalidAccessKeyId", "the access key id is unknown")
-        principal, secret, session = found
+        principal, secret, session = self._known(signature.access_key_id, signature.token)
         check_time(signature, self._broker.clock.now_ms())
         check_signature(signature, secret, scope["method"], scope["raw_path"], query, headers)
         return principal, session, ChunkSignatures(signature, secret)
+
+    def _by_presigned_v2(
+        self, signature: PresignedV2, scope: Asgi, query: list[tuple[str, str]], headers: Mapping[str, str]
+    ) -> tuple[Principal, SessionScope | None, None]:
+        principal, secret, session = self._known(signature.access_key_id, signature.token)
+        now_ms = self._broker.clock.now_ms()
+        check_presigned_v2(signature, secret, scope["method"], scope["raw_path"], query, headers, now_ms)
+        return principal, session, None
+
+    def _known(self, access_key_id: str, token: str) -> tuple[Principal, str, SessionScope | None]:
+        """Whose credentials these are, and their secret. Raises S3Error."""
+        found = self._broker.authentication.by_s3(access_key_id, token)
+        if found is None:
+            if token:
+                raise S3Error(400, "ExpiredToken", "the session token is invalid or has expired")
+            raise S3Error(403, "InvalidAccessKeyId", "the access key id is unknown")
+        return found
 
     def enter(self, holder: str) -> None:
         """Raises S3Error."""
@@ -291,16 +321,17 @@ class S3Exchange:
         try:
             return await self._run()
         except S3Error as error:
+            drop_frames(error)
             return self._failed(error)
         except MainstemError as error:
+            drop_frames(error)
             return self._failed(as_s3_error(error))
         except (ClientGone, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - one request must not take the server down
             _log.exception("request failed", path=self._scope["path"], method=self._scope["method"])
-            return self._failed(
-                S3Error(500, "InternalError", f"a fault of the server: {type(error).__name__}")
-            )
+            drop_frames(error)
+            return self._failed(S3Error(500, "InternalError", f"an internal error: {type(error).__name__}"))
 
     async def _run(self) -> S3Response:
         app, scope = self._app, self._scope
@@ -316,6 +347,8 @@ class S3Exchange:
         if self.headers.get("x-amz-expected-bucket-owner", OWNER_ID) != OWNER_ID:
             raise access_denied("the bucket has another owner")
         host = str((scope.get("client") or ("",))[0])
+        if is_presigned_v2(query):
+            self.headers = with_presigned_headers(self.headers, query)
         principal, session, signatures = app.authenticate(scope, query, self.headers, host)
         holder = holder_of(principal, host)
         app.enter(holder)
@@ -326,7 +359,8 @@ class S3Exchange:
                 name: value for name, value in about_body.items() if not name.startswith("x-amz-checksum-")
             }
         self.body = S3Body(self._receive, about_body, signatures, signatures is not None)
-        request = S3Request(app.broker, scope, self.headers, query, principal, session, self.body)
+        turn = partial(app.budget.turns.wait, holder)
+        request = S3Request(app.broker, scope, self.headers, query, principal, session, self.body, turn)
         if scope["method"] in ("PUT", "POST"):
             await app.budget.received.reserve(holder, 2 * STEP_BYTES)
             self._reserved = 2 * STEP_BYTES

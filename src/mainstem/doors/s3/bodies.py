@@ -25,6 +25,7 @@ TRAILER_BYTES_MAX = 8 * limits.KIB
 OBJECT_BYTES_MAX = 5 * limits.GIB  # of one PUT
 
 _STREAMING = "STREAMING-"
+_DECODED_LENGTH = "x-amz-decoded-content-length"
 _INLINE_BYTES_MAX = 32 * limits.KIB  # hashed on the loop: less work than a thread hand-over
 ALGORITHMS = ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256")
 # Those whose checksum of an object follows from the checksums of its parts: polynomial and bits.
@@ -82,7 +83,8 @@ class S3Body:
         self._receive = receive
         self._headers = headers
         payload = headers.get("x-amz-content-sha256", UNSIGNED)
-        self._framed = payload.startswith(_STREAMING) or "aws-chunked" in headers.get("content-encoding", "")
+        framed = "aws-chunked" in headers.get("content-encoding", "") and _DECODED_LENGTH in headers
+        self._framed = framed or payload.startswith(_STREAMING)
         self._sha256 = "" if payload.startswith(_STREAMING) or payload == UNSIGNED or not signed else payload
         self._signatures = signatures if payload.startswith(f"{_STREAMING}AWS4-HMAC-SHA256-PAYLOAD") else None
         self._signed_trailer = payload.endswith("-TRAILER") and self._signatures is not None
@@ -122,11 +124,11 @@ class S3Body:
 
     def check_length(self) -> None:
         """Raises S3Error, before anything is received."""
-        declared = self._headers.get("x-amz-decoded-content-length" if self._framed else "content-length")
+        declared = self._headers.get(_DECODED_LENGTH if self._framed else "content-length")
         if declared is None:
             if self._headers.get("transfer-encoding") is None:
                 raise S3Error(411, "MissingContentLength", "send the length of the body")
-        elif not declared.isdigit() or len(declared) > 15:
+        elif not declared.isdecimal() or len(declared) > 15:
             raise invalid_argument("the length of the body is malformed")
         elif int(declared) > OBJECT_BYTES_MAX:
             raise S3Error(
@@ -146,7 +148,7 @@ class S3Body:
     async def discard(self, bytes_max: int, seconds_max: float) -> None:
         """Receive the rest, unless it is larger or arrives more slowly. Raises ClientGone."""
         declared = self._headers.get("content-length", "")
-        if declared.isdigit() and len(declared) < 16 and int(declared) - self.received > bytes_max:
+        if declared.isdecimal() and len(declared) < 16 and int(declared) - self.received > bytes_max:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):
@@ -273,7 +275,7 @@ class S3Body:
     # Checking
 
     def _check_all(self) -> None:
-        declared = self._headers.get("x-amz-decoded-content-length") if self._framed else None
+        declared = self._headers.get(_DECODED_LENGTH) if self._framed else None
         if declared is not None and declared != str(self.size):
             raise S3Error(
                 400, "IncompleteBody", "the body does not have the length that the request declares"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_left
 from functools import partial
+from operator import itemgetter
 
 from mainstem.api.access import Operation
 from mainstem.broker.buckets.service import (
@@ -237,22 +239,24 @@ async def _page(
     if not most:
         return ListedObjects([], [], "")
     if bucket.name != TABLES:
-        return request.broker.buckets.list_objects(
+        return await request.broker.buckets.list_objects(
             bucket.name,
             prefix=prefix,
             delimiter=delimiter,
             after=after,
             most=most,
             sees=partial(request.may, Operation.DESCRIBE, bucket),
+            turn=request.turn,
         )
     found = [one async for one in request.broker.table_files.list(prefix)]
-    return collapsed(
-        lambda start: (one for one in found if one[0] >= start),
+    return await collapsed(
+        lambda start: iter(found[bisect_left(found, start, key=itemgetter(0)) :]),
         prefix,
         delimiter,
         after,
         most,
         request.sees_table_file,
+        request.turn,
     )
 
 
@@ -264,7 +268,7 @@ async def _list_versions(request: S3Request, bucket: Bucket) -> S3Response:
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     encoded = partial(url_encoded, encoding=query.get("encoding-type", ""))
     marker, version_marker = query.get("key-marker", ""), query.get("version-id-marker", "")
-    found = request.broker.buckets.list_versions(
+    found = await request.broker.buckets.list_versions(
         bucket.name,
         prefix=prefix,
         delimiter=delimiter,
@@ -272,6 +276,7 @@ async def _list_versions(request: S3Request, bucket: Bucket) -> S3Response:
         after_version=version_marker,
         most=most,
         sees=partial(request.may, Operation.DESCRIBE, bucket),
+        turn=request.turn,
     )
     rows = [
         Element("Name", bucket.name),

@@ -68,10 +68,14 @@ def url_encoded(value: str, encoding: str) -> str:
 
 def parsed(body: bytes, root: str) -> ElementTree.Element:
     """The root of a request's body, names without their namespace. Raises S3Error."""
-    if b"<!" in body:
+    try:
+        text = body.decode("utf-8-sig")  # in another encoding, a document type could hide
+    except UnicodeDecodeError:
+        raise malformed_xml("the body must be UTF-8") from None
+    if "<!" in text:
         raise malformed_xml("the body has a document type or a comment")  # entities can grow without bound
     try:
-        found = ElementTree.fromstring(body)
+        found = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError, LookupError):
         raise malformed_xml() from None
     for element in found.iter():

@@ -17,6 +17,7 @@ from mainstem.doors.s3.requests import S3Request, S3Response
 from mainstem.errors import ObjectNotFound
 
 METADATA_BYTES_MAX = 2 * 1024
+PARTS_PAGE_MAX = 1000  # of the parts of an object that one answer lists
 _META = "x-amz-meta-"
 _KEPT = (
     "cache-control",
@@ -35,6 +36,13 @@ _NOT_OFFERED = {
     "x-amz-object-lock-legal-hold": "object lock",
     "x-amz-website-redirect-location": "web sites",
 }
+# Every object is stored as STANDARD; clients may ask for any class that Amazon has.
+_STORAGE_CLASSES = frozenset(
+    (
+        *("STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER"),
+        *("DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR", "SNOW", "EXPRESS_ONEZONE", "FSX_OPENZFS", "FSX_ONTAP"),
+    )
+)
 _ACLS = ("", "private", "bucket-owner-full-control", "bucket-owner-read")
 
 
@@ -118,6 +126,7 @@ def _kept_headers(request: S3Request, version: ObjectVersion) -> list[tuple[str,
         value
         and request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
         and "range" not in request.headers
+        and not ("partNumber" in request.query and len(version.blobs) > 1)  # clients check the part with it
     ):
         kept[f"x-amz-checksum-{algorithm.lower()}"] = value
         kept["x-amz-checksum-type"] = "COMPOSITE" if "-" in value else "FULL_OBJECT"
@@ -125,7 +134,7 @@ def _kept_headers(request: S3Request, version: ObjectVersion) -> list[tuple[str,
 
 
 def _part_range(version: ObjectVersion, number: str) -> tuple[int, int]:
-    if not number.isdigit() or not 1 <= int(number[:9]) <= 10_000:
+    if not number.isdecimal() or not 1 <= int(number[:9]) <= 10_000:
         raise invalid_argument("partNumber must be 1 to 10000")
     index = int(number) - 1
     if index >= len(version.blobs) and not (index == 0 and not version.blobs):
@@ -137,12 +146,12 @@ def _part_range(version: ObjectVersion, number: str) -> tuple[int, int]:
 def _attributes(request: S3Request, version: ObjectVersion) -> S3Response:
     wanted = {one.strip() for one in request.headers.get("x-amz-object-attributes", "").split(",")}
     algorithm, _, value = version.checksum.partition("=")
-    checksum = Element("Checksum", Element(f"Checksum{algorithm}", value)) if value else None
-    parts = Element("ObjectParts", Element("PartsCount", len(version.blobs)))
+    kind = Element("ChecksumType", "COMPOSITE" if "-" in value else "FULL_OBJECT")
+    checksum = Element("Checksum", Element(f"Checksum{algorithm}", value), kind) if value else None
     rows = {
         "ETag": Element("ETag", version.etag),
         "Checksum": checksum,
-        "ObjectParts": parts if len(version.blobs) > 1 else None,
+        "ObjectParts": _parts(request, version) if "-" in version.etag else None,
         "StorageClass": Element("StorageClass", "STANDARD"),
         "ObjectSize": Element("ObjectSize", version.size),
     }
@@ -153,6 +162,30 @@ def _attributes(request: S3Request, version: ObjectVersion) -> S3Response:
     if version.id != "null":
         headers.append(("x-amz-version-id", version.id))
     return S3Response(200, document(Element("GetObjectAttributesResponse", *content)), headers)
+
+
+def _parts(request: S3Request, version: ObjectVersion) -> Element:
+    """The parts of an object that was uploaded in parts."""
+    most = min(_whole_header(request, "x-amz-max-parts", PARTS_PAGE_MAX), PARTS_PAGE_MAX)
+    after = _whole_header(request, "x-amz-part-number-marker", 0)
+    numbered = list(enumerate((size for _, size in version.blobs), 1))
+    page = numbered[after : after + most]
+    return Element(
+        "ObjectParts",
+        Element("PartsCount", len(numbered)),
+        Element("PartNumberMarker", after),
+        Element("NextPartNumberMarker", page[-1][0] if page else after),
+        Element("MaxParts", most),
+        Element("IsTruncated", after + len(page) < len(numbered)),
+        *(Element("Part", Element("PartNumber", number), Element("Size", size)) for number, size in page),
+    )
+
+
+def _whole_header(request: S3Request, name: str, default: int) -> int:
+    given = request.headers.get(name, str(default))
+    if not given.isdecimal() or len(given) > 6:
+        raise invalid_argument(f"{name} must be a whole number")
+    return int(given)
 
 
 async def _get_acl(request: S3Request) -> S3Response:
@@ -223,6 +256,8 @@ def kept_of(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         raise S3Error(
             400, "AccessControlListNotSupported", "objects have no ACLs: use the access rules of the server"
         )
+    if headers.get("x-amz-storage-class", "STANDARD") not in _STORAGE_CLASSES:
+        raise S3Error(400, "InvalidStorageClass", "the storage class is unknown")
     kept = {name: headers[name] for name in _KEPT if name in headers}
     encodings = [one.strip() for one in kept.pop("content-encoding", "").split(",")]
     encoding = ", ".join(one for one in encodings if one and one != "aws-chunked")

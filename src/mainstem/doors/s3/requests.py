@@ -11,7 +11,7 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.s3_credentials import SessionScope
 from mainstem.broker.broker import Broker
 from mainstem.broker.buckets.blobs import Span
-from mainstem.broker.buckets.service import Bucket, ObjectVersion
+from mainstem.broker.buckets.service import Bucket, ObjectVersion, Turn
 from mainstem.broker.buckets.table_files import BUCKET as TABLES
 from mainstem.broker.buckets.table_files import TableOwner
 from mainstem.broker.namespaces import qualify
@@ -60,8 +60,10 @@ class S3Request:
         principal: Principal,
         session: SessionScope | None,
         body: S3Body,
+        turn: Turn,
     ) -> None:
         self.broker = broker
+        self.turn = turn  # awaited between steps of long work on the event loop
         self.method: str = scope["method"]
         self.bucket, self.key = parse_path(scope["raw_path"])
         self.headers = headers
@@ -78,7 +80,7 @@ class S3Request:
         given = self.query.get(name)
         if given is None or given == "":
             return default
-        if not given.isdigit() or len(given) > 9:
+        if not given.isdecimal() or len(given) > 9:
             raise invalid_argument(f"{name} must be a whole number from 0 on")
         return min(int(given), most)
 
@@ -141,6 +143,8 @@ class S3Request:
     def require_table_file(self, operation: Operation, key: str) -> None:
         """Raises S3Error 403, ObjectNotFound."""
         owner = self.broker.table_files.owner(key)
+        if owner is None and self._in_staged_table(operation, key):
+            return
         if operation is Operation.READ:
             if owner is None:
                 raise ObjectNotFound(key)
@@ -150,6 +154,16 @@ class S3Request:
             )
         if not self._may_table(operation, owner, key):
             self.denied(operation, owner.name, "table")
+
+    def _in_staged_table(self, operation: Operation, key: str) -> bool:
+        """Engines write the files of a table that they create from a query before it exists. The catalog gave them
+        credentials for its folder, if clients have to authenticate."""
+        files = self.broker.table_files
+        if not files.may_be_staged(key):
+            return False
+        if self.session is not None:
+            return bool(self.session.prefixes) and self._in_session(operation, TABLES, key)
+        return self.broker.access.open_to(self.principal)
 
     def _may_table(self, operation: Operation, owner: TableOwner, key: str) -> bool:
         if not self._in_session(operation, TABLES, key):

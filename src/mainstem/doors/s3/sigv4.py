@@ -58,8 +58,6 @@ def given_signature(query: Sequence[tuple[str, str]], headers: Mapping[str, str]
         return _signature(fields, time, token, None)
     asked = dict(query)
     if "X-Amz-Signature" not in asked and "X-Amz-Algorithm" not in asked:
-        if "Signature" in asked and "AWSAccessKeyId" in asked:
-            raise S3Error(400, "InvalidRequest", f"this server takes signatures of {ALGORITHM} only")
         return None
     if asked.get("X-Amz-Algorithm") != ALGORITHM:
         raise S3Error(400, "AuthorizationQueryParametersError", f"X-Amz-Algorithm must be {ALGORITHM}")
@@ -69,7 +67,7 @@ def given_signature(query: Sequence[tuple[str, str]], headers: Mapping[str, str]
         "Signature": asked.get("X-Amz-Signature", ""),
     }
     expires = asked.get("X-Amz-Expires", "")
-    if not expires.isdigit() or len(expires) > 6 or not 0 < int(expires) <= PRESIGNED_S_MAX:
+    if not expires.isdecimal() or len(expires) > 6 or not 0 < int(expires) <= PRESIGNED_S_MAX:
         raise S3Error(
             400, "AuthorizationQueryParametersError", f"X-Amz-Expires must be 1 to {PRESIGNED_S_MAX}"
         )
@@ -169,7 +167,7 @@ def sign(
             ALGORITHM,
             signature.time,
             signature.scope,
-            sha256(canonical.encode("latin-1")).hexdigest(),
+            sha256(canonical.encode("latin-1", "replace")).hexdigest(),
         )
     )
     key = signing_key(secret, signature.date, signature.region, signature.service)

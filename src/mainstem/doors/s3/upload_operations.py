@@ -59,7 +59,7 @@ async def begin_upload(request: S3Request) -> S3Response:
 async def put_part(request: S3Request) -> S3Response:
     upload = _upload(request)
     number = request.query.get("partNumber", "")
-    if not number.isdigit() or len(number) > 6 or not 1 <= int(number) <= PARTS_MAX:
+    if not number.isdecimal() or len(number) > 6 or not 1 <= int(number) <= PARTS_MAX:
         raise invalid_argument(f"partNumber must be 1 to {PARTS_MAX}")
     if "x-amz-copy-source" in request.headers:
         return await _copy_part(request, upload, int(number))
@@ -78,7 +78,7 @@ async def _copy_part(request: S3Request, upload: MultipartUpload, number: int) -
     if asked is not None:
         found = asked_range(asked, length)
         end = asked.rpartition("-")[2]
-        if found is None or not end.isdigit():
+        if found is None or not end.isdecimal():
             raise invalid_argument("x-amz-copy-source-range must be bytes=FIRST-LAST")
         if int(end) >= length:
             raise unsatisfiable(length)
@@ -164,14 +164,15 @@ def _result(request: S3Request, etag: str, checksum: str) -> bytes:
 
 def _chosen(upload: MultipartUpload, asked: list[tuple[str, str]]) -> list[UploadPart]:
     """The parts that the client lists. Raises S3Error."""
-    if not asked or not all(number.isdigit() and len(number) < 9 for number, _ in asked):
+    if not asked or not all(number.isdecimal() and len(number) < 9 for number, _ in asked):
         raise malformed_xml("list the parts of the upload")
     numbers = [int(number) for number, _ in asked]
-    if numbers != sorted(set(numbers)):
+    if numbers != sorted(numbers):
         raise S3Error(400, "InvalidPartOrder", "list the parts in ascending order")
     held = {part.number: part for part in upload.parts}
     chosen = []
-    for number, (_, etag) in zip(numbers, asked, strict=True):
+    # A client that uploaded a part twice may list it twice: the last one counts.
+    for number, etag in {int(number): etag for number, etag in asked}.items():
         part = held.get(number)
         if part is None or etag.strip('"') != part.etag:
             raise S3Error(400, "InvalidPart", f"part {number} was not uploaded, or has another ETag")

@@ -81,8 +81,9 @@ def table_config(
         "client.region": REGION,
         "s3.access-key-id": credentials.access_key_id,
         "s3.secret-access-key": credentials.secret_access_key,
+        # Trino uses credentials only with a token. Where nobody has to authenticate, any token is accepted, too.
+        "s3.session-token": credentials.session_token or ANONYMOUS_SECRET,
     }
     if credentials.session_token:
-        config["s3.session-token"] = credentials.session_token
         config["s3.session-token-expires-at-ms"] = str(credentials.expires_ms)
     return config
