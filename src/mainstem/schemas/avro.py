@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from fastavro.schema import SchemaParseException, UnknownType
 from fastavro.validation import ValidationError, validate
 
 from mainstem.errors import MalformedSchema, UndecodablePayload
+from mainstem.schemas.avro_bounds import AvroBounds
 from mainstem.schemas.avro_compatibility import reading_problems
+from mainstem.schemas.avro_json import from_json
 from mainstem.schemas.schema import (
     AVRO,
     ParsedSchema,
@@ -51,6 +54,8 @@ class AvroSchema(ParsedSchema):
         try:
             resolved = _Inliner(known).inlined(self._given, "")
             self.resolved: Any = fastavro.parse_schema(resolved)
+            self._named = dict(_definitions(self.resolved, ""))
+            self.bounds = AvroBounds(self.resolved, self._named)
         except RecursionError:
             raise
         except _REFUSED as wrong:
@@ -68,6 +73,7 @@ class AvroSchema(ParsedSchema):
         return reading_problems(self.resolved, writer.resolved)
 
     def decode(self, payload: bytes) -> Any:
+        self.bounds.check(payload)
         source = io.BytesIO(payload)
         try:
             value = fastavro.schemaless_reader(source, self.resolved, None)
@@ -92,18 +98,28 @@ class AvroSchema(ParsedSchema):
             raise UndecodablePayload(f"the value does not fit {self.title}: {told(wrong)}") from None
         return target.getvalue()
 
+    def from_json(self, value: Any) -> Any:
+        return from_json(value, self.resolved, self._named)
+
     def _place(self, payload: bytes) -> str:
         """The first field of a record that the payload has no value for."""
         schema = self.resolved
         if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
             return ""
-        for count, field in enumerate(schema["fields"], 1):
-            first = fastavro.parse_schema(_unparsed({**schema, "fields": schema["fields"][:count]}))
+        fields = schema["fields"]
+
+        def lacks(count: int) -> bool:
+            first = fastavro.parse_schema(_unparsed({**schema, "fields": fields[:count]}))
             try:
                 fastavro.schemaless_reader(io.BytesIO(payload), first, None)
             except UNREADABLE:
-                return f"field {field['name']!r}: "
-        return ""
+                return True
+            return False
+
+        if not fields or not lacks(len(fields)):
+            return ""
+        found = bisect_left(range(1, len(fields)), True, key=lacks)
+        return f"field {fields[found]['name']!r}: "
 
     @property
     def title(self) -> str:
@@ -203,7 +219,7 @@ class _Inliner:
 
     def inlined(self, schema: Any, namespace: str) -> Any:
         if isinstance(schema, str):
-            return self._named(schema, namespace)
+            return self._resolve_name(schema, namespace)
         if isinstance(schema, list):
             return [self.inlined(one, namespace) for one in schema]
         if not isinstance(schema, dict):
@@ -228,7 +244,7 @@ class _Inliner:
             changed["type"] = self.inlined(kind, namespace)
         return changed
 
-    def _named(self, name: str, namespace: str) -> Any:
+    def _resolve_name(self, name: str, namespace: str) -> Any:
         if name in _PRIMITIVE:
             return name
         full = name if "." in name or not namespace else f"{namespace}.{name}"

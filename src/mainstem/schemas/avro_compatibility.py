@@ -15,33 +15,40 @@ _PROMOTIONS = {
     "string": {"bytes"},
     "bytes": {"string"},
 }
-COMPARISONS_MAX = 50_000
+COMPARISONS_MAX = 50_000  # of two types
 _NAMED = ("record", "error", "enum", "fixed")
 
 
 def reading_problems(reader: Any, writer: Any) -> list[str]:
     """Why `reader` cannot read what `writer` wrote."""
-    return _Resolution(_names(reader), _names(writer)).problems(reader, writer, "")
+    try:
+        return _Resolution(_names(reader), _names(writer)).problems(reader, writer, "")
+    except _AvroTooComplex:
+        return ["the schemas are too complex to compare"]
+
+
+class _AvroTooComplex(Exception):
+    pass
 
 
 def _names(schema: Any) -> dict[str, Any]:
-    return dict(_named(schema))
+    return dict(_named_types(schema))
 
 
-def _named(schema: Any) -> Iterator[tuple[str, Any]]:
+def _named_types(schema: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(schema, list):
         for one in schema:
-            yield from _named(one)
+            yield from _named_types(one)
     elif isinstance(schema, dict):
         kind = schema.get("type")
         if kind in _NAMED:
             yield schema["name"], schema
         for field in schema.get("fields", ()):
-            yield from _named(field["type"])
+            yield from _named_types(field["type"])
         for key in ("items", "values"):
-            yield from _named(schema.get(key))
+            yield from _named_types(schema.get(key))
         if isinstance(kind, dict | list):
-            yield from _named(kind)
+            yield from _named_types(kind)
 
 
 class _Resolution:
@@ -56,7 +63,7 @@ class _Resolution:
         reader, writer = _resolved(reader, self._readers), _resolved(writer, self._writers)
         self._left -= 1
         if self._left <= 0:
-            return [f"{_at(path)} the schemas are too complex to compare"]
+            raise _AvroTooComplex
         if isinstance(writer, list):
             return [found for one in writer for found in self.problems(reader, one, path)]
         if isinstance(reader, list):
@@ -65,12 +72,14 @@ class _Resolution:
             same = [one for one in reader if _kind(_resolved(one, self._readers)) == _kind(writer)]
             if len(same) == 1:  # the one that was meant
                 return self.problems(same[0], writer, path)
-            return [f"{_at(path)} the reader's union has no type for {_shown(writer)}"]
+            return [f"{_at(path)} the reader's union has no type for {_describe(writer)}"]
         wrote, reads = _kind(writer), _kind(reader)
         if wrote != reads:
             if reads in _PROMOTIONS.get(wrote, ()):
                 return []
-            return [f"{_at(path)} type {_shown(writer)} changed to {_shown(reader)}, which cannot read it"]
+            return [
+                f"{_at(path)} type {_describe(writer)} changed to {_describe(reader)}, which cannot read it"
+            ]
         if reads in ("record", "error"):
             return self._records(reader, writer, path)
         if reads == "enum":
@@ -108,7 +117,8 @@ class _Resolution:
 
 def _enums(reader: Any, writer: Any, path: str) -> list[str]:
     found = _names_differ(reader, writer, path)
-    missing = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
+    known = set(reader["symbols"])
+    missing = [symbol for symbol in writer["symbols"] if symbol not in known]
     if missing and "default" not in reader:
         found.append(
             f"{_at(path)} enum {reader['name']!r} lacks the symbols {', '.join(missing)}, and has no default"
@@ -157,7 +167,7 @@ def _kind(schema: Any) -> str:
     )
 
 
-def _shown(schema: Any) -> str:
+def _describe(schema: Any) -> str:
     kind = _kind(schema)
     return f"{kind} {schema['name']!r}" if kind in _NAMED else kind
 

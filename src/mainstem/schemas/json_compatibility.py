@@ -4,6 +4,7 @@ The check is safe, not complete: where it cannot tell, the schemas are not compa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -12,7 +13,7 @@ from mainstem.errors import UndecodablePayload
 from mainstem.schemas.patterns import matches
 
 _TYPES = {"null", "boolean", "object", "array", "number", "string"}  # "integer" is part of "number"
-COMPARISONS_MAX = 50_000
+COMPARISONS_MAX = 20_000  # steps; schemas can be written so that comparing them takes for ever
 _DEFINITIONS = ("definitions", "$defs")
 
 # Bounds: keyword, and whether the reader's value may be larger (True) or smaller (False).
@@ -127,7 +128,14 @@ def _subschemas(schema: Any) -> Iterator[Any]:
 
 def reading_problems(reader: JsonDocuments, writer: JsonDocuments) -> list[str]:
     """Why documents of `writer` may be invalid under `reader`."""
-    return list(dict.fromkeys(_Comparison(reader, writer).problems(reader.schema, writer.schema, "")))
+    try:
+        return list(dict.fromkeys(_Comparison(reader, writer).problems(reader.schema, writer.schema, "")))
+    except _JsonTooComplex:
+        return ["the schemas are too complex to compare"]
+
+
+class _JsonTooComplex(Exception):
+    pass
 
 
 class _Comparison:
@@ -153,13 +161,16 @@ class _Comparison:
         known = self._compared.get(pair)
         if known is not None:
             return known[2]
-        self._left -= 1
-        if self._left <= 0:
-            return [f"{_at(path)} the schemas are too complex to compare"]
+        self._spend(1)
         self._compared[pair] = reader, writer, []
         found = self._combined(reader, writer, path)[:_PROBLEMS_MAX]
         self._compared[pair] = reader, writer, found
         return found
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left <= 0:
+            raise _JsonTooComplex
 
     def _combined(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
         for keyword in ("anyOf", "oneOf"):  # the reader must accept each of the writer's alternatives
@@ -175,6 +186,7 @@ class _Comparison:
                 ]
         if "allOf" in writer:
             whole = _without(writer, "allOf")
+            self._spend(len(writer["allOf"]))
             for one in writer["allOf"]:
                 whole = _merged(whole, _followed(one, self._writer))
             return self.problems(reader, whole, path)
@@ -211,9 +223,12 @@ class _Comparison:
     def _objects(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
         found = []
         properties = reader.get("properties", {})
+        patterns = [*reader.get("patternProperties", ()), *writer.get("patternProperties", ())]
+        self._spend(len(patterns) * (len(properties) + len(writer.get("properties", ()))))
+        required = set(writer.get("required", ()))
         for name in reader.get("required", ()):
             with_default = isinstance(properties.get(name), dict) and "default" in properties[name]
-            if name not in writer.get("required", ()) and not with_default:
+            if name not in required and not with_default:
                 found.append(f"field {_join(path, name)!r} is required, and was not before")
         for name in dict.fromkeys((*properties, *writer.get("properties", {}))):
             inner, before = _property(reader, name), _property(writer, name)
@@ -350,10 +365,18 @@ def _values(reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[s
     wrote = writer.get("enum", [writer["const"]] if "const" in writer else None)
     if wrote is None:
         return [f"{_at(path)} only some values are allowed now"]
-    lost = [value for value in wrote if value not in allowed]
+    known = set(map(_canonical, allowed))
+    lost = [value for value in wrote if _canonical(value) not in known]
     return (
         [f"{_at(path)} the values {', '.join(map(repr, lost))[:200]} are no longer allowed"] if lost else []
     )
+
+
+def _canonical(value: Any) -> str:
+    """Equal for values that JSON Schema calls equal."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True)
 
 
 def _bounds(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:

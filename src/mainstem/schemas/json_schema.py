@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import urljoin
@@ -23,6 +24,9 @@ from mainstem.schemas.schema import (
 )
 
 _DEFAULT_DRAFT = validators.Draft7Validator
+# Keywords that are applied to one value, subschemas included.
+_STEPS_MIN = 20_000
+_STEPS_PER_BYTE = 20
 
 
 # Keywords with patterns: jsonschema's own use a backtracking engine, which a payload could keep busy for hours.
@@ -59,15 +63,38 @@ def _additional_properties(
 
 
 @cache
-def _linear(draft: Any) -> Any:
-    return validators.extend(
-        draft,
-        {
-            "pattern": _pattern,
-            "patternProperties": _pattern_properties,
-            "additionalProperties": _additional_properties,
-        },
-    )
+def _bounded(draft: Any) -> Any:
+    """A validator whose patterns take linear time, and that stops at the limit of steps."""
+    linear = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    keywords = {**draft.VALIDATORS, **linear}
+    return validators.extend(draft, {name: _counted(keyword) for name, keyword in keywords.items()})
+
+
+class _Steps(threading.local):
+    """That the validation of this thread may still take."""
+
+    left = 0
+
+
+class _TooManySteps(Exception):
+    pass
+
+
+_steps = _Steps()
+
+
+def _counted(keyword: Callable[..., Any]) -> Callable[..., Any]:
+    def call(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        _steps.left -= 1
+        if _steps.left < 0:
+            raise _TooManySteps
+        return keyword(validator, value, instance, schema)
+
+    return call
 
 
 class JsonSchema(ParsedSchema):
@@ -101,7 +128,7 @@ class JsonSchema(ParsedSchema):
             (name, Resource.from_contents(one, default_specification=DRAFT7))
             for name, one in self.documents.others.items()
         )
-        self._validator = _linear(draft)(self._schema, registry=registry)
+        self._validator = _bounded(draft)(self._schema, registry=registry)
         missing = self.documents.unresolved()
         if missing is not None:
             raise MalformedSchema(f"Invalid schema: nothing is known as {missing!r}, which $ref names")
@@ -122,21 +149,26 @@ class JsonSchema(ParsedSchema):
             value = json.loads(payload)
         except (ValueError, RecursionError) as wrong:
             raise UndecodablePayload(f"the bytes are not JSON: {wrong}") from None
-        self._check(value)
+        self._check(value, len(payload))
         return value
 
     def encode(self, value: Any) -> bytes:
-        self._check(value)
         try:
-            return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+            payload = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
         except (TypeError, ValueError) as wrong:
             raise UndecodablePayload(f"the value is not JSON: {wrong}") from None
+        self._check(value, len(payload))
+        return payload
 
-    def _check(self, value: Any) -> None:
+    def _check(self, value: Any, size: int) -> None:
+        """Schemas can be written so that a small value takes for ever."""
+        _steps.left = _STEPS_MIN + _STEPS_PER_BYTE * size
         try:
             wrong = exceptions.best_match(self._validator.iter_errors(value))
         except (Unresolvable, RecursionError) as unresolved:
             raise UndecodablePayload(f"the schema cannot be applied: {unresolved}") from None
+        except _TooManySteps:
+            raise UndecodablePayload("the schema takes too many steps for this value") from None
         if wrong is not None:
             place = ".".join(map(str, wrong.absolute_path))
             raise UndecodablePayload((f"field {place!r}: " if place else "") + wrong.message[:500])

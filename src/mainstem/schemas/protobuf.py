@@ -129,7 +129,7 @@ class ProtobufSchema(ParsedSchema):
         return message
 
     def encode(self, value: Any) -> bytes:
-        """Of the first message of the file."""
+        """Encode a value as the first message of the file."""
         descriptor = self.message((0,))
         try:
             message = json_format.ParseDict(value, message_factory.GetMessageClass(descriptor)())

@@ -42,7 +42,7 @@ _FIELD_NUMBER_END = 536870912  # past the last one
 _ENUM_NUMBER_MAX = 2147483647
 _ENUM, _MESSAGE = "enum", "message"
 
-# Files that any schema may import without a reference, beside those of the protobuf library.
+# Files that any schema may import without a reference, in addition to those of the protobuf library.
 _CONFLUENT_FILES = {
     "confluent/type/decimal.proto": """
 syntax = "proto3";

@@ -42,6 +42,10 @@ class ParsedSchema(ABC):
     def encode(self, value: Any) -> bytes:
         """The payload of a value, after the magic byte and the id. Raises UndecodablePayload."""
 
+    def from_json(self, value: Any) -> Any:
+        """A value of JSON, as `encode` takes it."""
+        return value
+
     def formatted(self, format: str) -> str:
         """The text in a format of this kind, or the canonical text."""
         return self.text

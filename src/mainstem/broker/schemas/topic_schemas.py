@@ -233,7 +233,10 @@ def _root_file(data: bytes) -> str:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 
-    described = json.loads(data)
+    try:
+        described = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     try:
         files = FileDescriptorSet.FromString(base64.b64decode(described["fileDescriptorSet"])).file
     except DecodeError as wrong:
@@ -249,7 +252,7 @@ def _record_name(part: _Part) -> str | None:
     """The name of the record that the whole schema is."""
     try:
         described = json.loads(part.text) if part.kind == AVRO else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(described, dict) or described.get("type") != "record":
         return None

@@ -56,34 +56,36 @@ class PayloadChecks:
                     if level == "none" or payload is None:
                         continue
                     place = f"record {number} of the batch: the {part}"
-                    schema, body = self._schema(space, payload, record.headers, header, place)
+                    schema, body = schema_of(self._schemas, space, payload, record.headers, header, place)
                     if level == "full":
                         self._decode(schema, body, place)
         except InvalidPayload:
             self._schemas.undecodable_total += 1
             raise
 
-    def _schema(
-        self, space: str, payload: bytes, headers: Headers, header: str, place: str
-    ) -> tuple[StoredSchema, bytes]:
-        for name, value in headers:
-            if name == header and value is not None and len(value) == _GUID_END and value[0] == _BY_GUID:
-                found = self._schemas.by_fingerprint(space, value[1:])
-                if found is None:
-                    raise UnknownSchemaId(f"{place} names a guid that no schema of the registry has")
-                return found, payload
-        if len(payload) < _ID_END or payload[0] != _BY_ID:
-            raise InvalidPayload(
-                f"{place} does not begin with a zero byte and a schema id, which the topic's schema validation needs"
-            )
-        id = int.from_bytes(payload[1:_ID_END], "big")
-        schema = self._schemas.by_number(space, id)
-        if schema is None:
-            raise UnknownSchemaId(f"{place} names schema id {id}, which the registry does not have")
-        return schema, payload[_ID_END:]
-
     def _decode(self, schema: StoredSchema, body: bytes, place: str) -> None:
         try:
             self._schemas.parsed(schema).decode(body)
         except (UndecodablePayload, MalformedSchema) as wrong:
             raise InvalidPayload(f"{place} does not fit schema id {schema.id}: {wrong}") from None
+
+
+def schema_of(
+    schemas: SchemaService, space: str, payload: bytes, headers: Headers, header: str, place: str
+) -> tuple[StoredSchema, bytes]:
+    """The schema that a payload or a header names, and the payload without the id. Raises InvalidPayload."""
+    for name, value in headers:
+        if name == header and value is not None and len(value) == _GUID_END and value[0] == _BY_GUID:
+            found = schemas.by_fingerprint(space, value[1:])
+            if found is None:
+                raise UnknownSchemaId(f"{place} names a guid that no schema of the registry has")
+            return found, payload
+    if len(payload) < _ID_END or payload[0] != _BY_ID:
+        raise InvalidPayload(
+            f"{place} does not begin with a zero byte and a schema id, which the topic's schema validation needs"
+        )
+    id = int.from_bytes(payload[1:_ID_END], "big")
+    schema = schemas.by_number(space, id)
+    if schema is None:
+        raise UnknownSchemaId(f"{place} names schema id {id}, which the registry does not have")
+    return schema, payload[_ID_END:]
