@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from mainstem import limits
+
 
 class CatalogErrorBody(msgspec.Struct, frozen=True):
     message: str
@@ -88,7 +90,7 @@ class CommitBody(msgspec.Struct, frozen=True):
 
 
 class TransactionBody(msgspec.Struct, frozen=True, rename="kebab"):
-    table_changes: list[CommitBody]
+    table_changes: Annotated[list[CommitBody], Meta(max_length=limits.TABLES_PER_COMMIT_MAX)]
 
 
 class SignBody(msgspec.Struct, frozen=True):
@@ -105,12 +107,18 @@ class SignedRequest(msgspec.Struct, frozen=True):
     headers: dict[str, list[str]]
 
 
+class StorageCredential(msgspec.Struct, frozen=True):
+    prefix: str  # of locations
+    config: dict[str, str]
+
+
 class TableLoaded(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     """`metadata-location` is absent for a table that is only staged."""
 
     metadata: Raw
     config: dict[str, str]
     metadata_location: str | None = None
+    storage_credentials: list[StorageCredential] = []
 
 
 class ViewLoaded(msgspec.Struct, frozen=True, rename="kebab"):

@@ -21,6 +21,9 @@ class GroupListing(msgspec.Struct, frozen=True):
     members: int | None  # null: another broker coordinates the group, and knows them
     lag: int | None  # null: there are too many groups to measure all
     topics: list[str]
+    recent: list[
+        int
+    ]  # the lag in the samples of the last two minutes, of a group that this broker coordinates
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -126,7 +129,7 @@ class GroupPosition(msgspec.Struct, frozen=True):
 class GroupPositionsBody(msgspec.Struct, frozen=True):
     """Offsets of a group without members, or those that one of its members has reached."""
 
-    offsets: list[GroupPosition]
+    offsets: Annotated[list[GroupPosition], Meta(max_length=limits.HTTP_LISTED_MAX)]
     member_id: str | None = None
     epoch: int = -1
 
@@ -142,7 +145,7 @@ class GroupOffsetsCommitted(msgspec.Struct, frozen=True):
 class JoinBody(msgspec.Struct, frozen=True):
     """A consumer that joins a group. The server assigns partitions of the topics to it."""
 
-    topics: list[Name]
+    topics: Annotated[list[Name], Meta(max_length=limits.HTTP_LISTED_MAX)]
     client_id: str = ""
     instance_id: str | None = None  # a static member: the same after a restart
     assignor: str | None = None
@@ -250,8 +253,8 @@ class AtomicWriteBody(msgspec.Struct, frozen=True):
 
     transaction: Name
     key: Annotated[str, Meta(min_length=1, max_length=256)]
-    writes: list[TransactionWrite] = []
-    offsets: list[TransactionGroupOffsets] = []
+    writes: Annotated[list[TransactionWrite], Meta(max_length=limits.HTTP_LISTED_MAX)] = []
+    offsets: Annotated[list[TransactionGroupOffsets], Meta(max_length=limits.HTTP_LISTED_MAX)] = []
 
 
 class TransactionPlace(msgspec.Struct, frozen=True):

@@ -282,7 +282,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     name: str
     type: str  # boolean, int, long, …, decimal(P, S), list<…>, map<string, …>, struct<…>: tables/type_text.py
-    path: str = ""  # $.key.key; empty: the schema of the registry that the value names tells
+    path: str = ""  # $.key.key; empty: given by the value's schema in the registry
     ids: tuple[int, ...] = ()  # of the fields inside the type, in the order in which its text names them
     sources: tuple[
         tuple[str, ...], ...
@@ -324,7 +324,9 @@ class TableBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
     enabled: bool = True
     schema: Any = None
-    delta: str | None = None  # URL of a Delta table that gets the records as well; "" for none
+    # Another table that gets the records as well; "" for none, null leaves it as it is. A topic has one of both.
+    delta: str | None = None  # URL of a Delta table
+    iceberg: str | None = None  # CATALOG.NAMESPACE.TABLE; the lake's driver knows the catalog by its name
 
 
 class TablePartition(msgspec.Struct, frozen=True):
@@ -342,6 +344,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     location: str = ""
     columns: list[Column] = []
     delta: str = ""
+    iceberg: str = ""
     partitions: list[TablePartition] = []
     lag_records: int = 0
     snapshots: int = 0
@@ -381,7 +384,7 @@ class TableWork(msgspec.Struct, frozen=True):
     changes: tuple[PendingChange, ...] = ()  # in the order to make them; maybe not all
     expire: bool = False  # snapshots may be old enough to expire
     more: bool = False  # there are more changes than these
-    delta: str = ""  # URL of a Delta table that gets the records as well
+    copy: str = ""  # another table that gets the records as well: URL of a Delta table, or `iceberg:…`
     # Snapshots to remove whatever their age, because they may reach erased records; None: nothing is being erased.
     erased: tuple[int, ...] | None = None
 

@@ -1,4 +1,4 @@
-"""Rates: how much users, client ids, consumer groups and namespaces may produce and consume a second."""
+"""Rates: how much users, client ids, groups, namespaces and topics may produce and consume a second."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ RateKey = Literal[
 
 
 class RateBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to limit: a user, a client id, both, a group, or a namespace; "" is the default of those without a rate of
-    their own. `limits` sets limits; null removes one; the others stay."""
+    """What to limit: a user, a client id, both, a group, a namespace, or a topic; "" is the default of those without a
+    rate of their own, except of topics. `limits` sets limits; null removes one; the others stay."""
 
     limits: dict[RateKey, float | None]
     user: str | None = None
     client: str | None = None
     group: str | None = None
     namespace: str | None = None
+    topic: str | None = None
 
 
 class RateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +40,7 @@ class RateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     client: str | None = None
     group: str | None = None
     namespace: str | None = None
+    topic: str | None = None
 
 
 class RateList(msgspec.Struct, frozen=True):

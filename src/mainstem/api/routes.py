@@ -4,11 +4,8 @@ The HTTP door binds a handler to each route, the OpenAPI document describes them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum, IntFlag
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
-from urllib.parse import quote
+from collections.abc import Iterable
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -30,151 +27,25 @@ from mainstem.api import (
     sql,
     topics,
 )
-from mainstem.api.access import Operation, ResourceType
+from mainstem.api.access import Operation
 from mainstem.api.base import ErrorEvent
-from mainstem.errors import InvalidInput
+from mainstem.api.route import (
+    ARROW,
+    EVENTS,
+    HTML,
+    JSON,
+    OCTETS,
+    REGISTRY_JSON,
+    TEXT,
+    Body,
+    Query,
+    Route,
+    Scope,
+)
 
 T = TypeVar("T")
 
-JSON = "application/json"
-TEXT = "text/plain"
-HTML = "text/html"
-OCTETS = "application/octet-stream"
-EVENTS = "text/event-stream"
-ARROW = "application/vnd.apache.arrow.stream"
-REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
-
-CATALOG = "/iceberg/"  # errors below it have the shape that Iceberg specifies
-
-# Paths of the schema registry: errors below them have the shape that Confluent's registry gives them.
-REGISTRY = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/contexts")
-
 _CREATED_OR_DONE = (201, 200)
-
-
-class Scope(IntFlag):
-    """What a key may do."""
-
-    NONE = 0
-    READ = 1
-    WRITE = 2
-    DELETE = 4
-    ADMIN = 8
-    ALL = 15
-
-
-_OPERATIONS = {
-    Scope.READ: Operation.READ,
-    Scope.WRITE: Operation.WRITE,
-    Scope.DELETE: Operation.DELETE,
-    Scope.ADMIN: Operation.ALTER_CONFIGS,
-}
-_NAMED = {
-    "topic": ResourceType.TOPIC,
-    "router": ResourceType.ROUTER,
-    "subject": ResourceType.SUBJECT,
-}
-# What the end of a topic's path makes of it: the rules of the topic hold as well.
-_OF_TOPICS = {
-    **dict.fromkeys(("claim", "ack", "nack", "extend", "work", "leases", "requeue"), ResourceType.QUEUE),
-    "table": ResourceType.TABLE,
-}
-# The handler looks at the name; before that, the caller needs the operation on some resource of the type.
-_OTHER = {
-    "/groups": ResourceType.GROUP,
-    "/transactions/{": ResourceType.TRANSACTIONAL_ID,
-    "/iceberg/": ResourceType.TABLE,
-    "/v0/routers": ResourceType.ROUTER,
-}
-_OPERATIONS_OF: dict[tuple[ResourceType, Scope], Operation] = {
-    (ResourceType.GROUP, Scope.ADMIN): Operation.DELETE,  # of its offsets, also where they are reset
-    (ResourceType.TRANSACTIONAL_ID, Scope.ADMIN): Operation.ALTER,
-    (ResourceType.TABLE, Scope.ADMIN): Operation.ALTER,
-    (ResourceType.ROUTER, Scope.ADMIN): Operation.CREATE,
-}
-
-
-class Body(Enum):
-    """How a route treats the body of a request."""
-
-    NONE = "ignored"
-    JSON = "needs a JSON content type, even if it is empty"
-    OPTIONAL = "an empty one needs no content type, and means all defaults"
-    NEEDED = "an empty one needs no content type, and is invalid"
-    BYTES = "needs the content type of plain bytes"
-    FORM = "needs the content type of a form"
-    REGISTRY = "needs a JSON content type, or the schema registry's own"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query parameter."""
-
-    name: str
-    kind: str  # a JSON Schema type
-    help: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Route(Generic[T]):
-    """`path` names its parameters in braces: /v0/topics/{topic}/diff. `response` is None without a JSON body."""
-
-    method: str
-    path: str
-    response: type[T] | None
-    scope: Scope = Scope.NONE
-    body: Body = Body.NONE
-    request: type[Any] | None = None
-    statuses: tuple[int, ...] = (200,)
-    media: tuple[str, ...] = (JSON,)
-    query: tuple[Query, ...] = ()
-    events: Mapping[str, type[Any]] = field(default_factory=dict)  # of an event stream, by name
-    probe: bool = False  # health and the like: needs no key unless the server is told to ask for one
-    public: bool = False  # a page that a browser opens before its user can give a key
-    variants: tuple[type[Any], ...] = ()  # other shapes of the response
-    cluster: Operation | None = None  # it concerns the whole server, and needs this right to it
-
-    @property
-    def operations(self) -> tuple[Operation, ...]:
-        """What a caller must be allowed to do to the resource that the path names; without a name, to some topic."""
-        kind, parameter = self.resource
-        of_kind = {} if parameter == "topic" else _OPERATIONS_OF
-        return tuple(of_kind.get((kind, scope), _OPERATIONS[scope]) for scope in self.scope)
-
-    @property
-    def resource(self) -> tuple[ResourceType, str]:
-        """The type of the resource, and the parameter of the path that names it: none if it is empty."""
-        for parameter, kind in _NAMED.items():
-            if f"{{{parameter}}}" in self.path:
-                return _OF_TOPICS.get(self.path.rpartition("/")[2], kind), parameter
-        for part, kind in _OTHER.items():
-            if part in self.path:
-                return kind, ""
-        if self.path.startswith(REGISTRY):
-            return ResourceType.SUBJECT, ""
-        return ResourceType.TOPIC, ""
-
-    @property
-    def streams(self) -> bool:
-        """Whether it is an event stream: it may carry its key as ?token=, and is not in flight for long."""
-        return bool(self.events)
-
-    def url(self, *names: str) -> str:
-        """The path with its parameters filled in, in order. Raises InvalidInput for a name that no path can hold."""
-        path = self.path
-        for name in names:
-            before, _, rest = path.partition("{")
-            path = before + quoted(name) + rest.partition("}")[2]
-        return path
-
-
-def quoted(name: str) -> str:
-    """A name as one segment of a path."""
-    if name in ("", ".", ".."):
-        raise InvalidInput(f"{name!r} names nothing")
-    return quote(name, safe="")
-
-
 _PARTITION = Query("partition", "integer", "All partitions unless given.")
 _PAGE = (
     Query("page_size", "integer", "1 to 1000, 100 unless given."),
@@ -229,6 +100,7 @@ POST_RECORDS = Route(
         Query("return_seqs", "boolean", "List every sequence number; true unless given."),
         Query("partition", "integer", "By key unless given, as Kafka's clients choose it."),
     ),
+    carries=True,
 )
 POST_DIFF = Route(
     "POST",
@@ -319,7 +191,14 @@ POST_BACKUP = Route(
 # The lake
 
 POST_PLAN = Route(
-    "POST", "/v0/lake/plan", lake.Plan, Scope.ADMIN, Body.JSON, lake.PlanRequest, cluster=Operation.ALTER
+    "POST",
+    "/v0/lake/plan",
+    lake.Plan,
+    Scope.ADMIN,
+    Body.JSON,
+    lake.PlanRequest,
+    cluster=Operation.ALTER,
+    carries=True,
 )
 POST_PUBLISH = Route(
     "POST",
@@ -329,6 +208,7 @@ POST_PUBLISH = Route(
     Body.JSON,
     lake.PublicationsBody,
     cluster=Operation.ALTER,
+    carries=True,
 )
 EXTEND_TASK = Route(
     "POST",
@@ -359,6 +239,7 @@ REPORT_DRIVER = Route(
     Body.JSON,
     lake.DriverReport,
     cluster=Operation.ALTER,
+    carries=True,
 )
 GET_LAKE_STATUS = Route("GET", "/v0/lake/status", lake.LakeStatus, Scope.READ)
 LIST_PIPELINES = Route("GET", "/v0/pipelines", server.PipelineList, Scope.READ)
@@ -369,8 +250,17 @@ REPORT_PIPELINE = Route(
     Scope.WRITE,
     Body.JSON,
     server.PipelineReport,
+    carries=True,
 )
-POST_SOURCES = Route("POST", "/v0/lake/sources", lake.Sources, Scope.READ, Body.JSON, lake.SourcesBody)
+POST_SOURCES = Route(
+    "POST",
+    "/v0/lake/sources",
+    lake.Sources,
+    Scope.READ,
+    Body.JSON,
+    lake.SourcesBody,
+    carries=True,
+)
 
 # Sinks
 
@@ -381,10 +271,17 @@ POST_BATCHES = Route(
     Scope.WRITE,
     Body.BYTES,
     query=(_PARTITION,),
+    carries=True,
 )
 BEGIN_SINK_TASK = Route("POST", "/v0/sinks/tasks", sinks.SinkTask, Scope.WRITE, Body.JSON, sinks.SinkTaskBody)
 COMMIT_SINK = Route(
-    "POST", "/v0/sinks/commit", sinks.SinkCommit, Scope.WRITE, Body.JSON, sinks.SinkCommitBody
+    "POST",
+    "/v0/sinks/commit",
+    sinks.SinkCommit,
+    Scope.WRITE,
+    Body.JSON,
+    sinks.SinkCommitBody,
+    carries=True,
 )
 EXTEND_SINK = Route("POST", "/v0/sinks/extend", sinks.SinkExtended, Scope.WRITE, Body.JSON, sinks.SinkRunBody)
 ABORT_SINK = Route("POST", "/v0/sinks/abort", sinks.SinkAborted, Scope.WRITE, Body.JSON, sinks.SinkRunBody)
@@ -423,6 +320,7 @@ POST_RAW = Route(
         Query("delay_ms", "integer", "Of jobs: they are not handed out before."),
         Query("ttl_ms", "integer", "The records are deleted after."),
     ),
+    carries=True,
 )
 LIST_GROUPS = Route("GET", "/v0/groups", groups.GroupList, Scope.READ)
 GET_GROUP = Route(
@@ -465,6 +363,7 @@ _ENTITY = (
     Query("client", "string", "The client id that it limits."),
     Query("group", "string", "The consumer group that it limits."),
     Query("namespace", "string", "The namespace that it limits."),
+    Query("topic", "string", "The topic that it limits."),
 )
 LIST_RATES = Route("GET", "/v0/rates", rates.RateList, Scope.ADMIN, cluster=Operation.DESCRIBE_CONFIGS)
 PUT_RATE = Route(
@@ -483,6 +382,7 @@ DELETE_RATE = Route(
 # For people and their tools
 
 GET_OVERVIEW = Route("GET", "/v0/overview", server.ServerOverview, Scope.READ)
+GET_CLIENTS = Route("GET", "/v0/overview/clients", server.ClientList, Scope.ADMIN, cluster=Operation.DESCRIBE)
 GET_TOPIC_SUMMARIES = Route(
     "GET",
     "/v0/overview/topics",
@@ -548,6 +448,7 @@ COMMIT_TRANSACTION = Route(
     Scope.WRITE,
     Body.JSON,
     groups.AtomicWriteBody,
+    carries=True,
 )
 LIST_TRANSACTIONS = Route("GET", "/v0/transactions", groups.TransactionList, Scope.READ)
 ABORT_TRANSACTION = Route(
@@ -615,6 +516,7 @@ COMMIT_TABLES = Route(
     Body.JSON,
     lake.TableCommitsBody,
     cluster=Operation.ALTER,
+    carries=True,
 )
 
 # The Iceberg REST catalog

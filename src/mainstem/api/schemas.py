@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+from mainstem import limits
 
 
 class SchemaReferenceBody(msgspec.Struct, frozen=True):
@@ -20,7 +23,9 @@ class SchemaBody(msgspec.Struct, frozen=True, rename="camel"):
 
     schema: str | None = None
     schema_type: str | None = None  # AVRO unless given
-    references: list[SchemaReferenceBody] | None = None
+    references: Annotated[list[SchemaReferenceBody], Meta(max_length=limits.SCHEMA_REFERENCES_MAX)] | None = (
+        None
+    )
     metadata: dict[str, Any] | None = None
     rule_set: dict[str, Any] | None = None
     id: int | None = None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from mainstem import limits
 from mainstem.api.base import U64, Performance
 
 
@@ -99,7 +103,7 @@ class RuleBody(msgspec.Struct, frozen=True):
 
 
 class RulesBody(msgspec.Struct, frozen=True):
-    rules: list[RuleBody]
+    rules: Annotated[list[RuleBody], Meta(max_length=limits.ACCESS_RULES_PER_REQUEST_MAX)]
 
 
 class RuleList(msgspec.Struct, frozen=True):

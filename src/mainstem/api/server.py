@@ -86,6 +86,23 @@ class DiskSpace(msgspec.Struct, frozen=True):
     total_bytes: int
 
 
+class ClientTraffic(msgspec.Struct, frozen=True):
+    """The open connections of one client at a door, and the bytes that went over them."""
+
+    door: str
+    client: str  # the name that it gives itself; empty without one
+    principal: str
+    host: str
+    connections: int
+    received_bytes: int  # by the server
+    sent_bytes: int
+
+
+class ClientList(msgspec.Struct, frozen=True):
+    clients: list[ClientTraffic]  # those with the most bytes first, at most 200
+    performance: Performance
+
+
 class ServerOverview(ServerSummary, frozen=True):
     version: str
     uptime_ms: int

@@ -9,10 +9,13 @@ from msgspec import Meta
 
 from mainstem import limits
 
+SQL_ROWS_DEFAULT = 1_000  # of a result, unless the query's sender asks for another number
+SQL_QUERY_CHARS_MAX = 100_000
+
 
 class SqlBody(msgspec.Struct, frozen=True):
-    query: Annotated[str, Meta(min_length=1, max_length=limits.SQL_QUERY_CHARS_MAX)]
-    limit: Annotated[int, Meta(ge=1, le=limits.SQL_ROWS_MAX)] = limits.SQL_ROWS_DEFAULT
+    query: Annotated[str, Meta(min_length=1, max_length=SQL_QUERY_CHARS_MAX)]
+    limit: Annotated[int, Meta(ge=1, le=limits.SQL_ROWS_MAX)] = SQL_ROWS_DEFAULT
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.SQL_TIMEOUT_MS_MAX)] = limits.SQL_TIMEOUT_MS
 
 

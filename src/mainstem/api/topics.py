@@ -228,6 +228,15 @@ class MessageHeader(msgspec.Struct, frozen=True):
     content: MessageContent | None
 
 
+class DecodedContent(msgspec.Struct, frozen=True):
+    """A key or value by its schema of the registry, as JSON; `json_bytes` is its whole length."""
+
+    schema_id: int
+    schema_type: str
+    json: str
+    json_bytes: int
+
+
 class Message(msgspec.Struct, frozen=True):
     """A record with its key, value and headers, for people. `value_bytes` is -1 for a null value."""
 
@@ -237,6 +246,8 @@ class Message(msgspec.Struct, frozen=True):
     value: MessageContent | None
     value_bytes: int
     headers: list[MessageHeader]
+    key_decoded: DecodedContent | None
+    value_decoded: DecodedContent | None
 
 
 class LostOffsets(msgspec.Struct, frozen=True):
@@ -264,15 +275,16 @@ class MessageList(msgspec.Struct, frozen=True):
 
 class ConsumerPartition(msgspec.Struct, frozen=True):
     partition: int
-    offset: int | None  # none: the group has committed in other partitions only
+    offset: int | None  # null: the group has committed in other partitions only
     lag: int
 
 
 class TopicConsumer(msgspec.Struct, frozen=True):
-    """A consumer group that has committed offsets for the topic."""
+    """A consumer group, share group or subscription that reads the topic."""
 
     group: str
     state: str
+    kind: str
     lag: int
     partitions: list[ConsumerPartition]
 

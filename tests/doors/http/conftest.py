@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from mainstem.api.routes import EVENTS
+from mainstem.api.route import EVENTS
 from mainstem.broker.access.keys import parse_keys
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.context import Context, HttpLimits
-from mainstem.ports.clock import ManualClock
 from mainstem.testing.server import ServerProcess
 from tests.support import cluster_server
+from tests.support.clock import ManualClock
 from tests.support.cluster_server import server_process
 from tests.support.contract import check_response
 

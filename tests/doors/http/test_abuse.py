@@ -23,6 +23,8 @@ from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.door import HttpDoor
 
+from .conftest import Api
+
 _HEAD = b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 _UPGRADE = (
     b"GET /v0/ws HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
@@ -58,7 +60,7 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_S", 0.3)
-    monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.05)
+    monkeypatch.setattr("mainstem.doors.http.transport.http_connections._SWEEP_S", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -111,7 +113,7 @@ async def test_a_slow_body_above_the_minimum_rate_is_accepted(
     door: HttpDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_BYTES_MIN", 5)
-    monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.02)
+    monkeypatch.setattr("mainstem.doors.http.transport.http_connections._SWEEP_S", 0.02)
     address = await door.start(Address("127.0.0.1", 0))
     for stall_s in (0.2, 2.0, 10.0):  # a busy machine may not keep the rate itself
         monkeypatch.setattr(limits, "HTTP_STALL_S", stall_s)
@@ -198,6 +200,7 @@ async def test_broken_web_socket_frames_end_their_own_socket_at_most(door: HttpD
 
 
 @pytest.mark.slow
+@pytest.mark.alone("every broker counts for itself")
 def test_ten_thousand_idle_event_streams_do_not_block_others(serve: Callable[..., Any]) -> None:
     """10,000 where this process may open as many files, else as many as it may."""
     count = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
@@ -227,3 +230,42 @@ def test_ten_thousand_idle_event_streams_do_not_block_others(serve: Callable[...
         finally:
             for connection in held:
                 connection.close()
+
+
+# Long lists: whatever a body says, it is decoded and served in a bounded time
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "head", "item", "tail"),
+    [
+        ("POST", "/v0/acls", '{"rules":[', '{"principal":"User:a","resource":"topic","name":"x"}', "]}"),
+        ("POST", "/v0/groups/g/offsets", '{"offsets":[', '{"topic":"t","offset":0}', "]}"),
+        ("POST", "/v0/groups/g/join", '{"topics":[', '"t"', "]}"),
+        ("POST", "/subjects/s/versions", '{"schema":"1","references":[', '{"name":"x","subject":"s"}', "]}"),
+        (
+            "POST",
+            "/iceberg/v1/transactions/commit",
+            '{"table-changes":[',
+            '{"requirements":[],"updates":[]}',
+            "]}",
+        ),
+        ("POST", "/v0/watch", '{"topics":{"t":{}},"x":[', "1", "]}"),
+        ("PUT", "/v0/topics/t", '{"x":[', "1", "]}"),
+        ("POST", "/v0/sql", '{"query":"SELECT 1","x":[', "1", "]}"),
+    ],
+)
+async def test_long_lists_are_refused(
+    api: Api, method: str, path: str, head: str, item: str, tail: str
+) -> None:
+    for items in (limits.HTTP_LISTED_MAX + 1, limits.HTTP_CONTROL_BODY_BYTES_MAX // (len(item) + 1) + 1):
+        body = head + ",".join([item] * items) + tail
+        answer = await httpx.AsyncClient.send(
+            api.client,
+            api.client.build_request(
+                method, path, content=body, headers={"content-type": "application/json"}
+            ),
+        )
+        if len(body) > limits.HTTP_CONTROL_BODY_BYTES_MAX:
+            assert answer.status_code == 413
+        elif '"x":' not in head:
+            assert answer.status_code in (400, 422), answer.text

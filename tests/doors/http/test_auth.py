@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mainstem.api.routes import Scope
+from mainstem.api.route import Scope
 from mainstem.broker.access.keys import parse_keys
 from mainstem.doors.http.transport.auth import bearer
 from mainstem.doors.http.transport.context import HttpLimits
@@ -94,7 +94,7 @@ async def test_without_a_known_key_everything_is_401(locked: Api) -> None:
 
 
 async def test_too_many_waiting_password_checks_are_401(locked: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainstem.broker.access.password_checks.PASSWORD_CHECKS_WAITING_MAX", 0)
+    monkeypatch.setattr("mainstem.broker.access.passwords.PASSWORD_CHECKS_WAITING_MAX", 0)
     answer = await locked.client.get("/v0/topics", auth=("ann", "secret"))
     assert code((answer.status_code, answer.json())) == (401, "unauthorized")
     form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": "secret"}
@@ -175,6 +175,7 @@ async def test_scopes_are_checked_before_the_body(locked: Api) -> None:
     assert answer.status_code == 403
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_requests_in_flight_are_bounded_by_key(open_api: Callable[..., Any]) -> None:
     import asyncio
 
@@ -192,8 +193,8 @@ async def test_requests_in_flight_are_bounded_by_key(open_api: Callable[..., Any
         assert code(await api.ask("PUT", "/v0/topics/t", {}, key="none")) == (401, "unauthorized")
         api.broker.diffs.stop_waiting()
         assert (await waiting)[0] == 200
-        assert (await api.ask("GET", "/v0/topics/t", key="one"))[0] == 200
-        assert all(client.in_flight == 0 for client in api.context.clients._clients.values())
+        for _ in range(2):  # each request gives its place back
+            assert (await api.ask("GET", "/v0/topics/t", key="one"))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ class Stage:
 
     def _connection(self, client: Client) -> Any:
         port = client.socket.getsockname()[1]
-        return next(held for held in self.door._state.connections if held.client[1] == port)
+        connections: list[Any] = [*self.door.connections]
+        return next(one for one in connections if one.client[1] == port)
 
     def send_buffer(self) -> SendBuffer:
         """The server's end, if it is the only one."""
@@ -213,7 +214,7 @@ async def test_a_descriptor_is_removed_with_its_connection(stage: Stage) -> None
     assert send_buffer.descriptor() >= 0
     loop = asyncio.get_running_loop()
     found: asyncio.Future[tuple[int, bool]] = loop.create_future()
-    (connection,) = stage.door._state.connections
+    (connection,) = stage.door.connections
     connection.transport.abort()
     # After the transport, which closes the socket, and before the stream learns of it.
     loop.call_soon(lambda: found.set_result((send_buffer.descriptor(), send_buffer.gone)))

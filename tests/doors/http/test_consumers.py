@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
 
 from .conftest import Api, code
@@ -15,6 +17,7 @@ async def commit(api: Api, group: str, *rows: tuple[str, int, int]) -> None:
     assert outcomes == [None] * len(rows)
 
 
+@pytest.mark.alone("asks a broker that may not be the group's")
 async def test_every_group_that_has_read_a_topic_shows_its_lag_by_partition(api: Api) -> None:
     await api.broker.create_topic("t", partitions=2)
     await api.broker.create_topic("other")
@@ -26,6 +29,7 @@ async def test_every_group_that_has_read_a_topic_shows_its_lag_by_partition(api:
         {
             "group": "g",
             "state": "Empty",
+            "kind": "Classic",
             "lag": 6,
             "partitions": [
                 {"partition": 0, "offset": 0, "lag": 0},

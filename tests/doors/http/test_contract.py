@@ -14,13 +14,15 @@ from mainstem.api import routes
 from mainstem.api.base import ErrorEvent
 from mainstem.api.queues import JobDelivery
 from mainstem.api.records import CommandHead, DiffResult, RecordBody, WriteBody, WriteResult
-from mainstem.api.routes import CATALOG, JSON, REGISTRY_JSON, ROUTES, Body, Route, structs_in
+from mainstem.api.route import CATALOG, JSON, OCTETS, REGISTRY_JSON, Body, Route
+from mainstem.api.routes import ROUTES, structs_in
 from mainstem.api.topics import TopicConfigBody, TopicConfigResponse
 from mainstem.client.request_bodies import JsonBody, NewRecord
 from mainstem.client.topics import TopicOptions
 from mainstem.doors.http.routes.openapi import document
 from mainstem.doors.http.routes.table import HANDLERS, TABLE
 from mainstem.doors.http.routes.topics import applied, echo
+from mainstem.doors.http.transport.errors import Refusal
 from mainstem.ledger.config import TopicConfig
 from mainstem.records.building import build_batch
 from tests.support.contract import check_body, check_response
@@ -91,19 +93,28 @@ def test_openapi_describes_every_struct_with_the_keys_that_are_always_there() ->
         assert {*operation["responses"]} == {*map(str, route.statuses), "4XX", "5XX"}
 
 
+@pytest.mark.alone("backs a running server up")
 async def test_every_route_answers_what_it_declares(api: Api) -> None:
-    """A walk through all routes. The client of the tests checks each response against the struct of its route."""
+    """A walk through all routes. The client of the tests checks each response against the struct of its route.
+
+    A GET commits nothing. What the broker does in its background may, so one that seems to gets two more tries."""
     met: set[Route[Any]] = set()
 
     async def call(route: Route[Any], *names: str, body: Any = None, query: str = "", **more: Any) -> Any:
         met.add(route)
         content = {"content": body} if isinstance(body, bytes) else {} if body is None else {"json": body}
         url = route.url(*names) + query
-        response = await api.client.request(route.method, url, **content, **more)
-        assert response.status_code in route.statuses, (route.path, response.text)
+        for _ in range(3):
+            before = api.broker.position
+            response = await api.client.request(route.method, url, **content, **more)
+            assert response.status_code in route.statuses, (route.path, response.text)
+            if route.method not in ("GET", "HEAD") or api.broker.position == before:
+                break
+        else:
+            pytest.fail(f"{route.method} {route.path} changes something")
         return response.json() if response.headers.get("content-type") in (JSON, REGISTRY_JSON) else None
 
-    octets = {"headers": {"content-type": routes.OCTETS}}
+    octets = {"headers": {"content-type": OCTETS}}
     batch = bytes(build_batch([b"plain"], timestamps_ms=0))
     record = {"data": {"n": 1}, "tag": "k", "node": "n", "meta": {"m": 1}}
     await call(routes.PUT_TOPIC, "t", body={"cap_records": 1000})
@@ -304,7 +315,7 @@ async def test_what_is_assembled_as_bytes_is_what_the_structs_say(api: Api, coun
     written = await api.client.post("/v0/topics/t", json={"records": [plain, bare] * count})
     check_body(WriteResult, written.content)
     raw = bytes(build_batch([b"\xff", None], keys=[b"\xfe", None], timestamps_ms=1))
-    await api.client.post("/v0/topics/t/raw", content=raw, headers={"content-type": routes.OCTETS})
+    await api.client.post("/v0/topics/t/raw", content=raw, headers={"content-type": OCTETS})
     for body in ({}, {"include_tags": True, "include_meta": False}, {"include_trace": True}):
         page = await api.client.post("/v0/topics/t/diff", json={"limit": 1000, **body})
         check_body(DiffResult, page.content)
@@ -324,9 +335,9 @@ def test_the_client_writes_what_the_server_reads() -> None:
     body = JsonBody()
     body.add(NewRecord({"a": 1}, "k", "n", {"m": 1}, delay_ms=5, ttl_ms=6))
     body.add(NewRecord(None))
-    sent = msgspec.json.decode(b'{"records":[%b]}' % b",".join(body._parts), type=WriteBody)
+    sent = msgspec.json.decode(b'{"records":[%b]}' % b",".join(body.parts), type=WriteBody)
     assert sent.records[0] == RecordBody(sent.records[0].data, "k", "n", sent.records[0].meta, 5, 6)
-    keys = {key for part in body._parts for key in json.loads(part)}
+    keys = {key for part in body.parts for key in json.loads(part)}
     assert keys == set(RecordBody.__struct_fields__)
 
 
@@ -353,9 +364,11 @@ def test_a_configuration_reads_back_as_it_was_given() -> None:
     shown = echo(applied(body, TopicConfig()))
     assert shown == TopicConfigResponse(**{**msgspec.structs.asdict(body), "durable": False})
     assert echo(applied(TopicConfigBody(durable=True), TopicConfig())).durability == "fsync"
-    bounded = echo(applied(TopicConfigBody(lease_ms=1, claim_jitter_ms=10**9, ttl_ms=2**70), TopicConfig()))
+    bounded = echo(applied(TopicConfigBody(lease_ms=1, claim_jitter_ms=10**9, ttl_ms=2**63), TopicConfig()))
     assert (bounded.lease_ms, bounded.claim_jitter_ms) == (100, 5_000)
     assert bounded.ttl_ms < 2**63
+    with pytest.raises(Refusal, match="ttl_ms"):
+        applied(TopicConfigBody(ttl_ms=2**70), TopicConfig())
 
 
 # Events

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mainstem.broker.groups.consumer_member import ConsumerHeartbeat
-from mainstem.broker.groups.lags import group_metrics
 from mainstem.broker.groups.streams_member import StreamsHeartbeat
 from mainstem.broker.groups.topology_topics import Subtopology, Topology
 from mainstem.broker.share.shares import AcquireLimits
@@ -33,7 +32,14 @@ async def test_a_group_is_listed_and_shown_with_its_lag(api: Api, topic: str) ->
         [("Unknown", None)] if api.broker.cluster.shared else []
     )  # only the coordinator knows of members
     assert (state, members) in [("Empty", 0), *elsewhere]
-    assert row == {"group": "g", "kind": "Classic", "protocol_type": "", "lag": 2, "topics": ["t"]}
+    assert row == {
+        "group": "g",
+        "kind": "Classic",
+        "protocol_type": "",
+        "lag": 2,
+        "topics": ["t"],
+        "recent": [],
+    }
     assert body["performance"]["server_total_ms"] >= 0
     status, body = await api.ask("GET", "/v0/groups/g")
     assert (status, body["lag"], body["members"]) == (200, 2, [])
@@ -139,6 +145,7 @@ async def test_a_group_is_forgotten(api: Api, topic: str) -> None:
     assert (await api.ask("GET", "/v0/groups"))[1]["groups"] == []
 
 
+@pytest.mark.alone("asks a broker that may not be the group's")
 async def test_keys_for_reading_and_moving_groups(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="all,reader:r,team:r+a:a.") as api:
         for name in ("a.x", "b.x"):
@@ -160,6 +167,7 @@ async def test_keys_for_reading_and_moving_groups(open_api: Callable[..., Any]) 
         assert (await api.ask("DELETE", "/v0/groups/of-a.x", key="team"))[0] == 200
 
 
+@pytest.mark.alone("asks a broker that may not be the group's")
 async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) -> None:
     stream = api.broker.streams.of("t", 0)
     await api.broker.shares.change_settings("s", [("share.auto.offset.reset", "earliest")], [])
@@ -167,9 +175,13 @@ async def test_a_share_group_is_shown_moved_and_forgotten(api: Api, topic: str) 
     await api.broker.shares.settle("s", "m", stream, [(0, 1, 1), (2, 3, 1)])
     listed = (await api.ask("GET", "/v0/groups"))[1]["groups"]
     share = {"group": "s", "state": "Empty", "kind": "Share", "protocol_type": "share"}
-    assert listed[1] == {**share, "members": 0, "lag": 1, "topics": ["t"]}
+    assert listed[1] == {**share, "members": 0, "lag": 1, "topics": ["t"], "recent": []}
     status, body = await api.ask("GET", "/v0/groups/s")
     assert (status, body["lag"], body["members"]) == (200, 1, [])
+    consumers = (await api.ask("GET", "/v0/topics/t/consumers"))[1]["consumers"]
+    assert [(row["group"], row["kind"], row["lag"]) for row in consumers if row["group"] == "s"] == [
+        ("s", "Share", 1)
+    ]
     assert body["offsets"] == [
         {
             "topic": "t",
@@ -211,6 +223,7 @@ async def test_members_of_a_share_group_are_shown(api: Api, topic: str) -> None:
     assert code(await api.ask("POST", "/v0/groups/s/reset", reset))[0] == 409
 
 
+@pytest.mark.alone("asks a broker that may not be the group's")
 async def test_a_key_sees_share_groups_of_its_own_topics_only(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="all,team:r+a:a.") as api:
         for name in ("a.x", "b.x"):
@@ -223,11 +236,10 @@ async def test_a_key_sees_share_groups_of_its_own_topics_only(open_api: Callable
         assert (await api.ask("DELETE", "/v0/groups/of-a.x", key="team"))[0] == 200
 
 
+@pytest.mark.alone("asks a broker that may not be the group's")
 async def test_the_lag_of_a_share_group_is_measured(api: Api, topic: str) -> None:
     await api.broker.shares.move("s", [(api.broker.streams.of("t", 0), 1)])
-    samples = {
-        metric.name: dict(metric.samples) for metric in group_metrics(api.broker.log, api.broker.groups)
-    }
+    samples = {metric.name: dict(metric.samples) for metric in api.broker.group_lags.metrics()}
     assert samples["mainstem_group_lag_records"] == {(("group", "g"),): 2.0, (("group", "s"),): 2.0}
 
 

@@ -21,6 +21,7 @@ async def got(api: Api, path: str) -> Any:
     return body
 
 
+@pytest.mark.alone("counts the samples of one broker")
 async def test_samples_have_rates_of_the_server_and_of_each_topic_and_the_lag_of_each_group(api: Api) -> None:
     await api.write("orders", 1, 2)
     await api.broker.create_topic("idle")
@@ -43,6 +44,8 @@ async def test_samples_have_rates_of_the_server_and_of_each_topic_and_the_lag_of
     assert topic[0]["bytes"] > 0
     lags = (await got(api, "/v0/groups/billing/history"))["samples"]
     assert [sample["lag"] for sample in lags] == [1, 21, 21]
+    listed = (await got(api, "/v0/groups"))["groups"]
+    assert [(row["group"], row["recent"]) for row in listed] == [("billing", [1, 21, 21])]
     rows = {row["topic"]: row["recent"] for row in (await got(api, "/v0/overview/topics"))["topics"]}
     assert rows == {"orders": [4.0, 0.0], "idle": []}
     assert code(await api.ask("GET", "/v0/groups/nobody/history"))[0] == 404

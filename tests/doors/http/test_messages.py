@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from mainstem.doors.http.routes.messages import MESSAGE_VALUE_BYTES_DEFAULT
+from mainstem.schemas.avro import AvroSchema
+from mainstem.schemas.protobuf import ProtobufSchema
 
 from .conftest import Api, code
 
@@ -176,3 +181,70 @@ async def test_absent_topics_and_partitions_are_not_found(api: Api) -> None:
     assert code(await api.ask("GET", "/v0/topics/t/messages")) == (404, "topic_not_found")
     await api.broker.create_topic("t")
     assert code(await api.ask("GET", "/v0/topics/t/messages?partition=1")) == (404, "topic_not_found")
+
+
+# By schemas of the registry
+
+_AVRO = {
+    "type": "record",
+    "name": "Sale",
+    "fields": [
+        {"name": "city", "type": "string"},
+        {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+_PROTO = 'syntax = "proto3"; message Sale { string city = 1; int64 total = 2; }'
+_JSON = {"type": "object", "properties": {"total": {"type": "number"}}}
+
+
+async def _registered(api: Api, subject: str, kind: str, text: str) -> int:
+    body = {"schema": text, "schemaType": kind}
+    status, answer = await api.ask("POST", f"/subjects/{subject}/versions", body)
+    assert status == 200, answer
+    return int(answer["id"])
+
+
+async def test_messages_are_shown_by_their_schemas(api: Api) -> None:
+    await api.broker.create_topic("t")
+    texts = (("AVRO", json.dumps(_AVRO)), ("PROTOBUF", _PROTO), ("JSON", json.dumps(_JSON)))
+    ids = [await _registered(api, f"t-{kind}", kind, text) for kind, text in texts]
+    sale = {"city": "Rome", "total": Decimal("12.50"), "at": datetime(2026, 5, 1, tzinfo=UTC)}
+    avro, proto, plain = (b"\0" + id.to_bytes(4, "big") for id in ids)
+    values = [
+        avro + AvroSchema(texts[0][1]).encode(sale),
+        proto + ProtobufSchema(_PROTO).encode({"city": "Oslo", "total": 3}),
+        plain + b'{"total": 7}',
+        b"\0\0\0\0\x63none",  # no such schema
+        avro + b"\xff",  # does not fit
+        b'{"total": 9}',
+    ]
+    await api.broker.append_values("t", values, keys=[values[0], *[b"k"] * 5])
+    shown = (await messages(api))["messages"]
+    decoded = [one["value_decoded"] for one in shown]
+    assert [one and (one["schema_id"], one["schema_type"]) for one in decoded] == [
+        (ids[0], "AVRO"),
+        (ids[1], "PROTOBUF"),
+        (ids[2], "JSON"),
+        *[None] * 3,
+    ]
+    assert [json.loads(one["json"]) for one in decoded[:3]] == [
+        {"city": "Rome", "total": "12.50", "at": "2026-05-01T00:00:00Z"},
+        {"city": "Oslo", "total": "3"},
+        {"total": 7},
+    ]
+    assert [one["key_decoded"] is None for one in shown] == [False, *[True] * 5]
+    cut = (await messages(api, "?value_bytes=10&limit=1&from=0"))["messages"][0]["value_decoded"]
+    assert (cut["json"], cut["json_bytes"]) == (decoded[0]["json"][:10], len(decoded[0]["json"]))
+    found = await messages(api, "?json=$.city")
+    assert offsets(found) == [0, 1]
+    assert offsets(await messages(api, "?json=$.total%20%3E=%207")) == [2, 5]
+
+
+async def test_a_payload_without_end_is_shown_as_bytes(api: Api) -> None:
+    await api.broker.create_topic("t")
+    node = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+    id = await _registered(api, "t-value", "AVRO", json.dumps(node))
+    await api.broker.append_values("t", [b"\0" + id.to_bytes(4, "big") + b"\x02" * 50_000 + b"\0"])
+    [shown] = (await messages(api))["messages"]
+    assert (shown["value_decoded"], shown["value_bytes"]) == (None, 50_006)

@@ -97,6 +97,7 @@ async def test_the_number_of_group_labels_is_bounded(api: Api, monkeypatch: pyte
     assert len(found["mainstem_group_lag_records"]) == 2, "nor are more cursors looked at than a scrape may"
 
 
+@pytest.mark.alone("the metrics are those of one broker")
 async def test_a_key_for_some_topics_learns_no_names_of_others(open_api: Callable[..., Any]) -> None:
     async with open_api(api_keys="boss,team:r:a.") as api:
         await api.broker.create_topic("b.secret")

@@ -70,14 +70,12 @@ def _anybody_may_settle_a_job(patch: Patch) -> None:
 
 
 def _keys_are_not_remembered(patch: Patch) -> None:
-    append = WriteService._append
+    write = WriteService.write
 
-    async def keyless(
-        self: WriteService, topic: Any, records: Any, partition: int, key: Any, created: bool
-    ) -> Any:
-        return await append(self, topic, records, partition, None, created)
+    async def keyless(self: WriteService, name: str, records: Any, **about: Any) -> Any:
+        return await write(self, name, records, **about | {"idempotency_key": None})
 
-    patch.setattr(WriteService, "_append", keyless)
+    patch.setattr(WriteService, "write", keyless)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from mainstem.records.building import build_batch
 from mainstem.records.partitioner import partition_of
 
@@ -42,6 +44,7 @@ async def test_a_write_goes_to_the_partition_of_its_tag(api: Api) -> None:
         ]
 
 
+@pytest.mark.alone("every broker takes the partitions in turn")
 async def test_a_write_without_tags_stays_in_one_partition_and_the_next_goes_to_another(api: Api) -> None:
     await api.broker.create_topic("t", partitions=4)
     used = []

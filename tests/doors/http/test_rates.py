@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
+from mainstem.broker.rates import THROTTLE_MS_MAX
 
 from .conftest import Api, code
 from .watching import EventStream, WebSocket
@@ -64,6 +64,7 @@ async def test_rates_are_for_administrators(open_api: Open) -> None:
             assert code(await api.ask(method, "/v0/rates?group=g", key="rw")) == (403, "forbidden")
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_a_write_over_its_rate_waits_and_says_so(api: Api) -> None:
     await _limit(api, {"producer_record_rate": 20.0, "burst_s": 0.1}, user="ANONYMOUS")
     assert "throttle_wait_ms" not in (await api.write("t", 1, 2, 3, 4))["performance"]
@@ -73,12 +74,13 @@ async def test_a_write_over_its_rate_waits_and_says_so(api: Api) -> None:
     assert time.monotonic() - began >= 0.05
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_what_would_wait_too_long_gets_429_and_has_no_effect(api: Api) -> None:
     await _limit(api, {"producer_byte_rate": 10.0, "burst_s": 1.0}, namespace="default")
     await api.write("t", "x" * 100)
     answer = await api.client.post("/v0/topics/t", json={"records": [{"data": 1}]})
     assert code((answer.status_code, answer.json())) == (429, "throttled")
-    assert 5 < int(answer.headers["retry-after"]) <= limits.THROTTLE_MS_MAX / 1000
+    assert 5 < int(answer.headers["retry-after"]) <= THROTTLE_MS_MAX / 1000
     detail = answer.json()["error"]["detail"]
     assert detail["limit"] == "producer_rate"
     assert detail["max"] == 10
@@ -87,6 +89,7 @@ async def test_what_would_wait_too_long_gets_429_and_has_no_effect(api: Api) -> 
     await api.write("t", 1)
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_reads_wait_for_reads_before_them(api: Api) -> None:
     await api.write("t", *range(10))
     await _limit(api, {"consumer_record_rate": 1.0, "burst_s": 1.0}, user="ANONYMOUS")
@@ -105,6 +108,7 @@ async def test_reads_wait_for_reads_before_them(api: Api) -> None:
     assert second["performance"].get("throttle_wait_ms", 0) <= 200
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_claims_are_limited_and_lease_nothing_while_they_wait(api: Api) -> None:
     await api.put("q", type="queue")
     await api.write("q", *range(10))
@@ -115,6 +119,7 @@ async def test_claims_are_limited_and_lease_nothing_while_they_wait(api: Api) ->
     assert (await api.state("q"))["queue"]["in_flight"] == 9
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_one_key_is_limited_and_another_is_not(open_api: Open) -> None:
     async with open_api(api_keys="slow,free") as api:
         status, _ = await api.ask("POST", "/v0/topics/t", {"records": [{"data": 1}]}, key="slow")
@@ -201,6 +206,7 @@ async def test_a_socket_publishes_in_order_at_its_rate(api: Api) -> None:
     assert [record["data"] for record in (await api.diff("t"))["records"]] == list(range(8))
 
 
+@pytest.mark.alone("every broker counts for itself")
 async def test_each_limit_has_metrics(api: Api) -> None:
     await _limit(api, {"producer_record_rate": 1.0, "burst_s": 1.0}, user="ANONYMOUS")
     await api.write("t", 1, 2, 3)

@@ -97,6 +97,7 @@ async def test_a_bad_name_is_refused(api: Api, name: str) -> None:
         {"filter": 3},
         {"filter": ["tag", "Glob", "x"]},
         {"filter": ["node", "Eq", "x"]},
+        {"filter": "x" * 4097},
         {"guarantee": "twice"},
         {"preserve_node": "yes"},
     ],

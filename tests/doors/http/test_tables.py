@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from mainstem.errors import PackageMissing
+
 from .conftest import Api, code
 
 
@@ -52,6 +54,18 @@ async def test_refusals_change_nothing(api: Api) -> None:
         assert code(await switch(api, schema=columns)) == (409, "table_incompatible")
     big = [{"name": f"{'x' * 250}{at}", "type": "long"} for at in range(900)]
     assert code(await switch(api, schema=[{"name": "a", "type": "long"}, *big])) == (400, "invalid_request")
+
+
+async def test_a_table_without_its_packages_is_not_enabled(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise PackageMissing(
+            "a table needs pyiceberg: run pip install 'mainstem[lake]' and restart the server"
+        )
+
+    await api.put("t")
+    monkeypatch.setattr("mainstem.tables.table_metadata.check_available", missing)
+    assert code(await switch(api)) == (501, "not_installed")
+    assert (await api.ask("GET", "/v0/topics/t/table"))[1]["enabled"] is False
 
 
 async def test_a_users_table_keeps_its_name(api: Api) -> None:

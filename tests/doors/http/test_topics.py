@@ -76,6 +76,8 @@ async def test_the_echo_has_what_was_given_and_17_keys(
     "wrong",
     [
         {"ttl_ms": -1},
+        {"ttl_ms": 2**64},
+        {"lease_ms": 2**64},
         {"ttl_ms": "5"},
         {"type": "stack"},
         {"discard": "new"},

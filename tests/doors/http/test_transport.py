@@ -19,6 +19,7 @@ from mainstem import limits
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.doors.http.door import HttpDoor
+from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.tls import tls_context
 from mainstem.errors import CannotListen, InvalidConfig
 from tests.support.certificates import make_self_signed
@@ -191,9 +192,10 @@ async def test_a_413_can_be_read_while_the_body_is_still_sent(broker: Broker) ->
 async def test_a_slow_client_is_disconnected(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    for name in ("HTTP_HEAD_S", "HTTP_STALL_S", "HTTP_IDLE_S"):
+    monkeypatch.setattr("mainstem.doors.http.transport.connection.HTTP_HEAD_S", 0.2)
+    for name in ("HTTP_STALL_S", "HTTP_IDLE_S"):
         monkeypatch.setattr(limits, name, 0.2)
-    monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.05)
+    monkeypatch.setattr("mainstem.doors.http.transport.http_connections._SWEEP_S", 0.05)
     door = HttpDoor(broker)
     address = await door.start(Address("127.0.0.1", 0))
     reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -209,8 +211,8 @@ async def test_a_slow_client_is_disconnected(
 async def test_a_slow_request_header_does_not_extend_the_timeout(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.3)
-    monkeypatch.setattr("mainstem.doors.http.door._SWEEP_S", 0.05)
+    monkeypatch.setattr("mainstem.doors.http.transport.connection.HTTP_HEAD_S", 0.3)
+    monkeypatch.setattr("mainstem.doors.http.transport.http_connections._SWEEP_S", 0.05)
     door = HttpDoor(broker)
     address = await door.start(Address("127.0.0.1", 0))
     reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -234,7 +236,7 @@ async def test_a_stop_answers_open_requests_and_then_closes(stage: Stage) -> Non
     async with httpx.AsyncClient(base_url=stage.url, timeout=30) as client:
         await client.put("/v0/topics/t")
         waiting = asyncio.ensure_future(client.post("/v0/topics/t/diff", json={"wait_ms": 30_000}))
-        await _until(lambda: bool(stage.door.context.broker.diffs._waiting))
+        await _until(lambda: stage.door.context.broker.diffs.waiting > 0)
         assert await stage.door.stop(5.0) == 0
         assert (await waiting).json()["caught_up"] is True
         with pytest.raises(httpx.ConnectError):
@@ -245,7 +247,7 @@ async def test_a_stop_ends_http_2_politely(stage: Stage) -> None:
     async with httpx.AsyncClient(base_url=stage.url, http1=False, http2=True, timeout=30) as client:
         await client.put("/v0/topics/t")
         waiting = asyncio.ensure_future(client.post("/v0/topics/t/diff", json={"wait_ms": 30_000}))
-        await _until(lambda: bool(stage.door.context.broker.diffs._waiting))
+        await _until(lambda: stage.door.context.broker.diffs.waiting > 0)
         assert await stage.door.stop(5.0) == 0
         assert (await waiting).json()["caught_up"] is True
 
@@ -312,3 +314,69 @@ def test_the_socket_module_is_what_listens(serve: Callable[..., Any]) -> None:
                 answer += part
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n", 404),
+        (b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\nhost: elsewhere.test\r\n\r\n", 400),
+        (
+            b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\nauthorization: a\r\nauthorization: b\r\n\r\n",
+            400,
+        ),
+        (b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}", 400),
+        (
+            b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"0\r\n\r\nGET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n",
+            400,
+        ),
+        (b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\nx: a\r\n b\r\n\r\n", 400),
+    ],
+)
+async def test_requests_that_a_proxy_may_read_otherwise_are_refused(
+    stage: Stage, request_bytes: bytes, status: int
+) -> None:
+    reader, writer = await stage.connect()
+    writer.write(request_bytes)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 60)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert answer.count(b"content-length: ") == 1, "a part of it was served as a request of its own"
+    writer.close()
+
+
+async def test_pages_of_an_allowed_origin_may_send_requests_and_read_responses(stage: Stage) -> None:
+    stage.door.context.origins = OriginPolicy(origins=frozenset({"https://app.example"}))
+    ours = {"origin": "https://app.example"}
+    asked = {
+        **ours,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    async with httpx.AsyncClient(base_url=stage.url) as client:
+        allowed = await client.options("/v0/topics/t", headers=asked)
+        assert (allowed.status_code, allowed.content) == (204, b"")
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        assert "POST" in allowed.headers["access-control-allow-methods"]
+        for name in ("authorization", "content-type", "idempotency-key", "last-event-id"):
+            assert name in allowed.headers["access-control-allow-headers"]
+        answers = [
+            await client.post("/v0/topics/t", json=WRITE, headers=ours),
+            await client.get("/v0/topics/none", headers=ours),
+        ]
+        watch = (await client.post("/v0/watch", json={"topics": {"t": {}}}, headers=ours)).json()
+        async with client.stream("GET", watch["stream_url"], headers=ours) as stream:
+            answers.append(stream)
+            assert await anext(stream.aiter_lines()) == "retry: 2000"
+        for answer in answers:
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            assert "origin" in answer.headers["vary"]
+        # Any other origin gets none of it.
+        for headers in ({"origin": "https://evil.example"}, {}):
+            told = await client.options("/v0/topics/t", headers={**asked, "origin": "", **headers})
+            assert told.status_code == 405
+            assert "access-control-allow-origin" not in told.headers
+            read = await client.get("/v0/topics/t", headers=headers)
+            assert (read.status_code, "access-control-allow-origin" in read.headers) == (200, False)
+        assert (await client.options("/nothing", headers=asked)).status_code == 404

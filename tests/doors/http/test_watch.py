@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 from .conftest import Api, code
 from .watching import EventStream, event_id, numbers, session, watch

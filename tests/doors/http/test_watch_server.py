@@ -153,6 +153,7 @@ def test_a_client_that_never_reads_costs_little_and_catches_up(serve: Serve) -> 
         assert numbered == list(range(2, rounds + 2))
 
 
+@pytest.mark.alone("every broker counts for itself")
 def test_clients_that_leave_free_their_slots(serve: Serve) -> None:
     with serve("--max-sse-connections", "2") as server:
         write(server, "a", 1)

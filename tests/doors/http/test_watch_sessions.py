@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstem.doors.http.transport.context import HttpLimits
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 from .conftest import Api, code
 from .watching import EventStream, numbers, session, watch
@@ -96,6 +96,7 @@ async def test_bodies_need_a_json_content_type(api: Api) -> None:
     assert answer.status_code == 415
 
 
+@pytest.mark.alone("workers go by the age of the files that sessions are in")
 async def test_the_number_of_sessions_is_bounded_and_idle_ones_are_evicted(
     open_api: Open, clock: ManualClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Callable
@@ -165,6 +166,21 @@ async def test_a_publish_is_acknowledged_as_a_post_is_answered(api: Api) -> None
     assert (records[0]["$node"], records[0]["$tag"], records[0]["meta"]) == ("me", "t", {"m": 1})
 
 
+async def test_published_records_have_their_own_delay_and_time_to_live(api: Api) -> None:
+    await api.put("q", type="queue")
+    async with WebSocket(api.context) as socket:
+        for records in ([{"data": 1, "delay_ms": 500}, {"data": 2, "ttl_ms": 100}], [{"data": 3}]):
+            assert (await socket.ask(op="publish", topic="q", records=records))["op"] == "ack"
+        refused = await socket.ask(op="publish", topic="new", records=[{"data": 1, "delay_ms": 1}])
+        assert (refused["op"], refused["code"]) == ("error", "invalid_record")
+    api.clock.advance(101)
+    assert [record["data"] for record in (await api.diff("q"))["records"]] == [1, 3]
+    claim = {"node": "w", "max": 10}
+    assert [job["data"] for job in (await api.ask("POST", "/v0/topics/q/claim", claim))[1]["claimed"]] == [3]
+    api.clock.advance(400)
+    assert [job["data"] for job in (await api.ask("POST", "/v0/topics/q/claim", claim))[1]["claimed"]] == [1]
+
+
 async def test_publishes_are_deduplicated_and_may_configure_the_topics_they_create(api: Api) -> None:
     async with WebSocket(api.context) as socket:
         command = {"op": "publish", "topic": "a", "records": [{"data": 1}], "idempotency_key": "k"}
@@ -314,6 +330,8 @@ async def test_a_client_that_does_not_read_is_bounded_and_catches_up_later(api: 
         socket.reading.clear()
         for number in range(30):
             await api.write("a", number)
+        while not socket.blocked:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
         assert socket.blocked == 1
         socket.reading.set()
         got: list[int] = []

@@ -185,11 +185,11 @@ async def test_a_refusal_by_the_broker_is_returned_and_the_connection_stays_open
 ) -> None:
     await wire.ask("REGISTER t")
 
-    async def full(*_: object, **__: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise NoSpace("no space left for data: free some")
 
     with monkeypatch.context() as patched:
-        patched.setattr(text.broker, "append_values", full)
+        patched.setattr(text.broker.appends, "append", full)
         assert await wire.ask("PUT t x") == "ERR no space left for data: free some"
     assert await wire.ask("PUT t y") == "OK"
     assert await wire.ask("GET t") == "OK y"

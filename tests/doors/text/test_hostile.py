@@ -13,6 +13,7 @@ import pytest
 from mainstem import limits
 from mainstem.doors.budget import Budget
 from mainstem.doors.text.connections import TextConnections
+from mainstem.doors.text.service import TextService
 
 from .conftest import Stage, TextStage, Wire
 
@@ -146,6 +147,7 @@ async def test_reading_pauses_while_too_many_requests_are_unanswered(
         return await real(topic, values)
 
     monkeypatch.setattr(text.broker, "append_values", slow)
+    monkeypatch.setattr(TextService, "put", lambda *_: False)  # a PUT that arrives alone waits, too
     payload = "x" * 60_000
     wire.send(*[f"PUT t {payload}"] * 400)  # 24 MB
     with pytest.raises(TimeoutError):

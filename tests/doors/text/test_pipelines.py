@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 
 import pytest
 
+from mainstem.broker.append import Waiter
+from mainstem.broker.topics.service import Topic
 from mainstem.ledger.config import TopicConfig
 
-from .conftest import TextStage
+from .conftest import TextStage, Wire
 
 _TOPICS = ("plain", "small", "full")
 _CAP = 40
@@ -77,3 +80,48 @@ async def test_a_pipeline_is_answered_as_its_requests_one_by_one(text: TextStage
         answer[: len(wanted)] if wanted.startswith("ERR the") else answer
         for answer, wanted in zip(answers, expected, strict=True)
     ] == expected
+
+
+async def test_requests_behind_a_put_that_is_served_alone_wait_for_it(
+    text: TextStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wire.ask("REGISTER t")
+    real, put, waiters = text.broker.appends.value, asyncio.Event(), []
+
+    def held(topic: Topic, value: bytes, waiter: Waiter) -> None:
+        waiters.append(waiter)
+        put.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(text.broker.appends, "value", held)
+        wire.send("PUT t first")
+        await put.wait()
+    wire.send("PUT t second", "GET t", "GET t")
+    other = await text.connect()
+    assert await other.ask("GET t") == "EMPTY"  # the second PUT was not served
+    (waiter,) = waiters
+    real(text.broker.streams.topic("t"), b"first", waiter)
+    assert await wire.answers(4) == ["OK", "OK", "OK first", "OK second"]
+    await other.close()
+
+
+async def test_a_put_is_stored_whose_client_disconnects_meanwhile(
+    text: TextStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wire.ask("REGISTER t")
+    real, put, waiters = text.broker.appends.value, asyncio.Event(), []
+
+    def held(topic: Topic, value: bytes, waiter: Waiter) -> None:
+        waiters.append(waiter)
+        put.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(text.broker.appends, "value", held)
+        wire.send("PUT t x")
+        await put.wait()
+    await wire.close()
+    real(text.broker.streams.topic("t"), b"x", waiters[0])
+    other = await text.connect()
+    assert await other.ask("PUT t y") == "OK"
+    assert [await other.ask("GET t"), await other.ask("GET t")] == ["OK x", "OK y"]
+    await other.close()

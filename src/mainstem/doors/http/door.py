@@ -6,11 +6,7 @@ import asyncio
 import gc
 import logging
 import ssl
-from functools import partial
 from pathlib import Path
-
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from mainstem import limits
 from mainstem.address import Address
@@ -24,15 +20,17 @@ from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.connection import HttpConnection
 from mainstem.doors.http.transport.context import Context, HttpLimits
 from mainstem.doors.http.transport.http2 import Http2Connection
+from mainstem.doors.http.transport.http_connections import HttpConnections
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.tls import accepting
 from mainstem.errors import CannotListen
+
+HTTP_CONNECTIONS_MAX = 20_000
 
 WEBSOCKET_MESSAGE_BYTES_MAX = 16 * limits.MIB  # one command
 
 HTTP_PROTOCOLS = ("h2", "http/1.1")  # over TLS, the preferred one first
 
-_SWEEP_S = 1.0
 _MESSAGES_QUEUED_MAX = 2  # queued on a WebSocket behind the message being served: each may be large
 
 
@@ -60,14 +58,13 @@ class HttpDoor:
             path_roots=path_roots,
             budget=budget or Budget(),
         )
-        self._seats = self.context.budget.door(limits.HTTP_CONNECTIONS_MAX)
+        self._seats = self.context.budget.door(HTTP_CONNECTIONS_MAX)
         self._allow_insecure = allow_insecure
         self._tls = tls
         self._startup = startup
-        self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._others: list[asyncio.Server] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._connections: HttpConnections
         self._sampling: asyncio.Task[None] | None = None
         self._warming: asyncio.Future[None] | None = None
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log client errors
@@ -83,36 +80,26 @@ class HttpDoor:
         if not (address.loopback or self.authenticates or self._allow_insecure):
             raise CannotListen(
                 f"the http door does not listen on {address} without keys: set --api-keys-file or "
-                "MAINSTEM_API_KEYS, or --insecure to let everyone in who reaches it"
+                "MAINSTEM_API_KEYS, or --insecure to allow every client that can reach it"
             )
         self.context.view = view_of(address.namespace) if address.namespace else None
         app = App(self.context)
-        config = Config(
+        self._connections = HttpConnections(
             app,
-            http="httptools",
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
+            self._seats,
             date_header=False,
-            timeout_keep_alive=int(limits.HTTP_IDLE_S),
             ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             ws_max_queue=_MESSAGES_QUEUED_MAX,
             ws_per_message_deflate=False,  # it would cost every socket some 300 KB
         )
-        config.load()
         loop = asyncio.get_running_loop()
-        self._protocol = partial(self._connected, config, app)
-        connect = accepting(self._protocol, self._tls, self.context.budget)
+        connect = accepting(self._connected, self._tls, self.context.budget)
         if self._startup is not None:
             self._server = self._startup.hand_over(connect)
         else:
             self._server = await loop.create_server(
                 connect, address.host, address.port, backlog=BACKLOG, reuse_port=address.reuse_port
             )
-        self._sweeping = loop.create_task(self._sweep(), name="mainstem-http-sweep")
         self._sampling = loop.create_task(sample_forever(self.context), name="mainstem-http-history")
         host, port, *_ = self._server.sockets[0].getsockname()
         return Address(host, port)
@@ -127,15 +114,15 @@ class HttpDoor:
 
     async def _listen_also(self, host: str, tls: ssl.SSLContext | None) -> Address:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(accepting(self._protocol, tls, self.context.budget), host, 0)
+        server = await loop.create_server(accepting(self._connected, tls, self.context.budget), host, 0)
         self._others.append(server)
         host, port, *_ = server.sockets[0].getsockname()
         return Address(host, port)
 
-    def _connected(self, config: Config, app: App) -> HttpConnection:
+    def _connected(self) -> HttpConnection:
         if self._warming is None:  # not before the first client: the kernels take 100 MB
             self._warming = asyncio.get_running_loop().run_in_executor(None, self._warm_up)
-        return HttpConnection(config, self._state, app, self._seats)
+        return self._connections.new()
 
     def _warm_up(self) -> None:
         warm_up()
@@ -153,32 +140,14 @@ class HttpDoor:
         self.context.broker.diffs.stop_waiting()
         self.context.broker.decoding.stop_waiting()
         await self.context.live.shut_down()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        tasks = set(self._state.tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=drain_s)
-        open_still = list(self._state.connections)
-        left = [
-            held
-            for held in open_still
-            if not (isinstance(held, HttpConnection | Http2Connection) and held.idle)
-        ]
-        for held in open_still:
-            held.transport.abort()
-        for task in (self._sweeping, self._sampling):
-            if task is not None:
-                task.cancel()
+        cut_off = await self._connections.drain(drain_s)
+        if self._sampling is not None:
+            self._sampling.cancel()
         if self._warming is not None:
             await asyncio.wait((self._warming,))  # if it failed, a request that needs the kernels reported it
-        return len(left)
+        return cut_off
 
-    async def _sweep(self) -> None:
-        """Close connections that make no progress."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            now = loop.time()
-            for connection in list(self._state.connections):
-                if isinstance(connection, HttpConnection | Http2Connection):
-                    connection.check(now)
+    @property
+    def connections(self) -> list[HttpConnection | Http2Connection]:
+        """The open ones, without WebSockets."""
+        return self._connections.held

@@ -29,6 +29,8 @@ HEAD_BYTES_MAX = 64 * limits.KIB  # of a request
 REQUEST_S_MAX = 10.0
 CONNECTIONS_MAX = 256  # at once
 
+_ALMOST = 0.9999  # 1 is for a server that replayed its log and is not ready for another reason
+
 _HEALTH = frozenset({api.GET_HEALTH.path.encode(), api.GET_HEALTHZ.path.encode()})
 
 
@@ -74,8 +76,8 @@ class StartupListener:
         return error_response(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "not_ready",
-            f"the server replays its log and has done {done:.0%}: try again",
-            {"replay_progress": round(done, 4)},
+            f"the server replays its log and has done {min(done, 0.99):.0%}: try again",
+            {"replay_progress": min(round(done, 4), _ALMOST)},
             (RETRY_SOON,),
         )
 

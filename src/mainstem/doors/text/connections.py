@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from mainstem import events
+from mainstem import events, limits
 from mainstem.doors.budget import Budget
 from mainstem.doors.open_connections import OpenConnections
 
 TEXT_FRAME_S = 30.0  # a connection with an incomplete request is closed after this
+TEXT_TURN_BYTES = 1 * limits.MIB  # read in large pieces in one turn of the event loop; beyond, …
+TEXT_CROWDED_READ_BYTES = 4 * limits.KIB  # … each connection is read up to this, and waits for its turn
 
 _log = events.named("text")
 _SWEEPS_PER_IDLE_TIME = 4
@@ -34,9 +36,29 @@ class TextConnections(OpenConnections[HeldConnection]):
     def __init__(self, budget: Budget, limit: int, idle_s: float) -> None:
         super().__init__()
         self.budget = budget
+        self.receive_buffer = memoryview(bytearray(limits.TEXT_FRAME_BYTES_MAX))
+        self._crowded_buffer = self.receive_buffer[:TEXT_CROWDED_READ_BYTES]
+        self._turn_bytes = 0  # read in this turn of the event loop, in large pieces
         self._seats = budget.door(limit)
         self._idle_s = idle_s
         self._sweep: asyncio.TimerHandle | None = None
+
+    def buffer(self) -> memoryview:
+        """What the next read may fill. The event loop would read on from a connection that fills a large one, and
+        from all that have sent anything, before it does anything else."""
+        return self._crowded_buffer if self._turn_bytes > TEXT_TURN_BYTES else self.receive_buffer
+
+    def must_wait(self, size: int) -> bool:
+        """Whether a connection of which so much was read waits for its turn before more is read of it."""
+        if size < TEXT_CROWDED_READ_BYTES:
+            return False
+        if not self._turn_bytes:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._turn_bytes += size
+        return self._turn_bytes > TEXT_TURN_BYTES
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = 0
 
     def admit(self, connection: HeldConnection) -> bool:
         """False: the door is full."""

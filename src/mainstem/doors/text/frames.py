@@ -27,7 +27,7 @@ class FrameReader:
     """Splits received bytes into frame bodies. Holds at most one read and one incomplete frame."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._start = 0  # bytes before it are consumed
 
     def __len__(self) -> int:
@@ -35,10 +35,14 @@ class FrameReader:
         return len(self._buffer) - self._start
 
     def feed(self, data: bytes) -> None:
-        if self._start:
+        if not self.incomplete:
+            self._buffer = data
+        else:
+            if not isinstance(self._buffer, bytearray):
+                self._buffer = bytearray(self._buffer)
             del self._buffer[: self._start]
-            self._start = 0
-        self._buffer += data
+            self._buffer += data
+        self._start = 0
 
     def next(self) -> bytes | None:
         """The next whole body; None until there is one. Raises InvalidLength, then every time."""
@@ -60,5 +64,5 @@ class FrameReader:
         return len(self) > 0
 
     def clear(self) -> None:
-        self._buffer = bytearray()
+        self._buffer = b""
         self._start = 0

@@ -10,6 +10,7 @@ from typing import cast
 from mainstem import limits
 from mainstem.broker.access.principal import ANONYMOUS, Principal
 from mainstem.broker.access.rules import Operation
+from mainstem.broker.append import Waiter
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
 from mainstem.broker.namespaces import NamespaceView
@@ -25,7 +26,7 @@ from mainstem.doors.text.requests import (
     RequestRefused,
     StateRequest,
 )
-from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, invariant
+from mainstem.errors import MainstemError, TooLarge, TopicFull, TopicNotFound, drop_frames, invariant
 
 OK = b"OK"
 TAKEN = b"OK "  # before a record's value
@@ -50,7 +51,7 @@ class TextService:
         view: NamespaceView | None = None,
     ) -> None:
         self._broker = broker
-        self.turns = broker.streams.turns
+        self.client_activity = broker.streams.client_activity
         self._view = view
         self._rates = broker.rates.stored
         self._insecure = insecure
@@ -61,17 +62,44 @@ class TextService:
         """For a new connection."""
         return TextCaller(self._broker, host, insecure=self._insecure, view=self._view)
 
+    def put(self, put: PutRequest, caller: TextCaller, waiter: Waiter) -> bool:
+        """Append a payload that is the only request of its client. The waiter gets the outcome. False: use `answer`."""
+        if self._one_of_several or caller.view is not None or self._rates.active:
+            return False
+        topic = self._broker.streams.get(put.topic)
+        if topic is None or not caller.may(Operation.WRITE, put.topic):
+            return False
+        try:
+            self._broker.appends.value(topic, put.payload, waiter)
+        except MainstemError:
+            return False  # to be sent the reason
+        return True
+
     async def answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         """One response per request, in order. `next_run` makes the runs."""
-        if self._one_of_several:
-            await self._broker.catch_up()
         view = caller.view
         if view is None:
+            await self._know_topics(run)
             return await self._answer(run, caller)
-        answers = await self._answer([_qualified(view, request) for request in run], caller)
+        run = [_qualified(view, request) for request in run]
+        await self._know_topics(run)
+        answers = await self._answer(run, caller)
         return [
             view.text(answer.decode()).encode() if answer.startswith(_ERROR) else answer for answer in answers
         ]
+
+    async def _know_topics(self, run: Sequence[Request]) -> None:
+        """Before this broker says that a topic is unknown, or what the log holds: another one may know more."""
+        if self._one_of_several:
+            await self._broker.catch_up()
+        elif self._broker.cluster.shared:
+            known = self._broker.streams.get
+            if isinstance(run[0], StateRequest | MetricsRequest) or any(
+                known(request.topic) is None
+                for request in run
+                if isinstance(request, PutRequest | GetRequest)
+            ):
+                await self._broker.refresh()
 
     async def _answer(self, run: Sequence[Request], caller: TextCaller) -> list[bytes]:
         first = run[0]
@@ -108,18 +136,12 @@ class TextService:
         first = run[0]
         if isinstance(first, PutRequest):
             for put in cast("Sequence[PutRequest]", run):
-                namespace = self._namespace(put.topic)
-                held_ms = max(held_ms, rates.produce(principal, namespace, len(put.payload), 1))
+                held_ms = max(held_ms, rates.produce(principal, put.topic, len(put.payload), 1))
         elif isinstance(first, GetRequest):
             taken = [len(answer) - len(TAKEN) for answer in answers if answer.startswith(TAKEN)]
-            namespace = self._namespace(first.topic)
-            held_ms = rates.consume(principal, namespace, SHARED_CURSOR, sum(taken), len(taken))
+            held_ms = rates.consume(principal, first.topic, SHARED_CURSOR, sum(taken), len(taken))
         if held_ms:
             await asyncio.sleep(held_ms / 1000)
-
-    def _namespace(self, topic: str) -> str:
-        found = self._broker.streams.get(topic)
-        return "default" if found is None else found.namespace
 
     async def _serve_one(self, request: Request, caller: TextCaller) -> bytes:
         try:
@@ -239,6 +261,7 @@ def _batches(payloads: list[bytes], max_bytes: int) -> Iterator[list[bytes]]:
 
 def refusal(error: MainstemError) -> bytes:
     """The response to a request that the broker refused."""
+    drop_frames(error)
     if isinstance(error, TopicNotFound):
         return f"ERR unknown topic {error.topic}".encode()
     return f"ERR {error}".encode()

@@ -67,7 +67,9 @@ def segments(entries: int, node: SegmentLeader, leaders: Sequence[int]) -> Topic
 
 
 def metrics(broker: Broker, node: SegmentLeader) -> bytes:
-    """The brokers of the log and the leader: this one, or of several the one that all of them choose."""
+    """The brokers of the log, and the one that all of them name as the current leader.
+
+    Each says that it is a leader, since each serves every request."""
     last = broker.last_position
     cluster = broker.cluster
     if cluster.shared:
@@ -82,7 +84,7 @@ def metrics(broker: Broker, node: SegmentLeader) -> bytes:
     return msgspec.json.encode(
         {
             "id": id,
-            "state": "Leader" if leader == id else "Follower",
+            "state": "Leader",
             "current_leader": leader,
             "last_log_index": last,
             "membership_config": {

@@ -67,13 +67,13 @@ def admitted(request: HttpRequest) -> Iterator[None]:
         raise Refusal(503, "shutting_down", "the server is shutting down: connect again soon")
     bound = context.limits.streams
     if bound and context.streams >= bound:
-        raise throttled(
-            "max_sse_connections", bound, f"{bound} event streams are open, the most there may be"
-        )
+        raise throttled("max_sse_connections", bound, f"{bound} event streams are open, the maximum")
     bound = context.limits.streams_per_key
     if bound and context.clients.required and client.streams >= bound:
         raise throttled(
-            "max_sse_connections_per_key", bound, f"this key has {bound} event streams open, the most it may"
+            "max_sse_connections_per_key",
+            bound,
+            f"this key has {bound} event streams open, the maximum for a key",
         )
     context.streams += 1
     client.streams += 1

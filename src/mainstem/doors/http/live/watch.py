@@ -51,7 +51,7 @@ async def post_watch(request: HttpRequest) -> Response:
     whole: set[str] = set()
     watched: dict[str, WatchedTopic] = {}
     for topic, begin in _existing_topics(request, body):
-        await request.broker.routing.drain(topic.name)
+        await request.broker.routers.drain(topic.name)
         places = await starts(request, topic, begin)
         cursors.update(((topic.name, partition), place.from_seq) for partition, place in places.items())
         watched[topic.name] = watched_topic(places)

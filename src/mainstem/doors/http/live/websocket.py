@@ -66,7 +66,7 @@ async def serve(context: Context, scope: Asgi, receive: Receive, send: Send) -> 
         context.origins.check("GET", headers, anonymous=anonymous, socket=True)
         client = await context.clients.find(headers.get(b"authorization"), scope.get("client"))
         if client is None:
-            raise unauthorized()
+            raise unauthorized(given=b"authorization" in headers)
         if scope["raw_path"] != PATH:
             raise Refusal(404, "not_found", "there is no web socket at this path")
         request = HttpRequest(context, client, host, {}, scope["query_string"], headers, b"", perf_counter())
@@ -146,7 +146,7 @@ class Socket:
             self._refuse(head, error)
         except Exception as error:  # noqa: BLE001 - one command must not take the socket down
             _log.exception("command failed", op=head.op)
-            self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
+            self._fail(head, "internal", f"an internal error: {type(error).__name__}")
 
     async def _execute(self, head: CommandHead, body: bytes) -> None:
         match head.op:
@@ -180,6 +180,7 @@ class Socket:
         if len(self._places.keys() | wanted.keys()) > bound:
             raise throttled("max_socket_topics", bound, f"a socket subscribes to up to {bound} topics")
         broker = self._request.broker
+        await broker.refresh()
         found: dict[str, dict[int, WatchedPartition]] = {}
         for name, begin in wanted.items():
             topic = broker.streams.get(name)
@@ -259,7 +260,7 @@ class Socket:
             self._refuse(head, error)
         except Exception as error:  # noqa: BLE001 - one command must not take the socket down
             _log.exception("publish failed", topic=request.topic)
-            self._fail(head, "internal", f"a fault of the server: {type(error).__name__}")
+            self._fail(head, "internal", f"an internal error: {type(error).__name__}")
         else:
             self._reply(b"ack", head, response.body[1:-1])
         finally:

@@ -18,7 +18,7 @@ _OCTETS = (b"content-type", b"application/octet-stream")
 
 async def get_batches(request: HttpRequest) -> Response:
     """Read whole RecordBatch v2 batches from an offset on. The first may begin before it."""
-    await request.broker.routing.drain(request.topic)
+    await request.broker.routers.drain(request.topic)
     isolation = request.text("isolation") or "read_committed"
     if isolation not in ("read_committed", "read_uncommitted"):
         raise invalid("isolation is read_committed or read_uncommitted")

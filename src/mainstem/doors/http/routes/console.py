@@ -26,11 +26,15 @@ _ALWAYS: tuple[Header, ...] = (
 _ASK_AGAIN: Header = (b"cache-control", b"no-cache")
 _KEEP: Header = (b"cache-control", b"public, max-age=31536000, immutable")  # a file's name changes with it
 
-_files: dict[str, bytes] = {}  # by name: what was found is all there is, so no name leads out of it
+_files: dict[str, bytes] = {}  # by name; nothing else is served, so no path leads outside the folder
 
 
 async def get_page(request: HttpRequest) -> Response:
     """Get the web console."""
+    if (
+        request.header(b"sec-fetch-mode") == b"navigate"
+    ):  # a person's browser, whose first query should not wait
+        request.broker.sql.prepare()
     return _answer(request, _PAGE, _ASK_AGAIN)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Collection
 from functools import partial
 
 import msgspec
@@ -33,7 +33,7 @@ async def post_diff(request: HttpRequest) -> Response:
         raise invalid("from_seq is a whole number of up to 64 bits")
     broker = request.broker
     topic = broker.streams.topic(request.topic)
-    await broker.routing.drain(topic.name)
+    await broker.routers.drain(topic.name)
     broker.activity.read(topic.topic_id)
     limiter = await read_allowed(request, request.topic)
     wanted = DiffQuery(
@@ -44,7 +44,7 @@ async def post_diff(request: HttpRequest) -> Response:
         before_large=request.before_large,
     )
     if limiter is not None:
-        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, limiter.burst_bytes))
+        wanted = wanted._replace(max_bytes=min(wanted.max_bytes, limiter.burst_bytes))
     wait_ms = min(body.wait_ms, limits.DIFF_WAIT_MS_MAX)
     if len(request.partitions_of(topic)) > 1 or (len(topic.streams) > 1 and body.from_ is not None):
         pages = await _read_all(request, topic, wanted, _positions(request, topic, body), wait_ms)
@@ -90,9 +90,12 @@ async def _read_all(
     diffs = request.broker.diffs
     await request.reserve(2 * wanted.max_bytes)  # as stored, and as JSON
     pages = await diffs.read_all(topic, positions, wanted)
+    if await _learned_more(request, topic, pages.values()):
+        pages = await diffs.read_all(topic, positions, wanted)
     if wait_ms and all(page.empty for page in pages.values()):
         request.release()
-        pages = await diffs.read_all(topic, positions, replace(wanted, wait_ms=wait_ms))
+        with request.broker.streams.client_activity.waiting():
+            pages = await diffs.read_all(topic, positions, wanted._replace(wait_ms=wait_ms))
     return pages
 
 
@@ -101,12 +104,30 @@ async def _read(request: HttpRequest, topic: Topic, wanted: DiffQuery, wait_ms: 
     diffs = request.broker.diffs
     await request.reserve(2 * wanted.max_bytes)  # as stored, and as JSON
     page = await diffs.read(topic, wanted, request.partition)
+    if await _learned_more(request, topic, (page,)):
+        page = await diffs.read(topic, wanted, request.partition)
     if wait_ms and page.empty:
         request.release()
-        page = await diffs.read(topic, replace(wanted, wait_ms=wait_ms), request.partition)
+        with request.broker.streams.client_activity.waiting():
+            page = await diffs.read(topic, wanted._replace(wait_ms=wait_ms), request.partition)
     if page.bytes <= wanted.max_bytes:
         request.reserved_is(2 * page.bytes)
     return page
+
+
+async def _learned_more(request: HttpRequest, topic: Topic, pages: Collection[DiffPage]) -> bool:
+    """Whether another broker had committed more, before this one says that there is nothing else, or that the topic is
+    another one. Raises Unavailable for the latter if the store is not there: a gap must not be made up."""
+    broker = request.broker
+    known = broker.position
+    if any(page.recreated for page in pages):
+        await broker.barrier()
+    elif all(page.caught_up for page in pages):
+        await broker.refresh()
+    if broker.position == known:
+        return False
+    await broker.routers.drain(topic.name)  # a router may be among it
+    return True
 
 
 def _records(page: DiffPage, body: DiffBody, partition: int = -1) -> bytes:

@@ -18,12 +18,7 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 async def get_metrics(request: HttpRequest) -> Response:
     """Get the metrics, in Prometheus text format or as JSON."""
-    found = [
-        *_storage_metrics(request),
-        *_traffic(request),
-        *_process(request),
-        *request.broker.sql.published(),
-    ]
+    found = [*_traffic(request), *_process(request)]
     for others in request.context.published:
         found += others()
     if request.view is not None or not request.may(Operation.DESCRIBE, ResourceType.TOPIC, EVERYTHING):
@@ -36,42 +31,6 @@ async def get_metrics(request: HttpRequest) -> Response:
 def _names_resources(metric: Metric) -> bool:
     """Whether a label names a topic or group: keys with prefixes do not get such a metric."""
     return any(label in _NAMES for labels, _ in metric.samples for label, _ in labels)
-
-
-def _storage_metrics(request: HttpRequest) -> Iterator[Metric]:
-    log = request.broker.log
-    streams = log.ledger.streams
-    yield one("mainstem_topics", "gauge", "Number of topics.", len(log.ledger.topics))
-    held = int(streams.records[: streams.count].sum()) - log.missing.count()
-    yield one("mainstem_records", "gauge", "Records in all topics.", held)
-    yield from log.missing.metrics()
-    yield one(
-        "mainstem_clock_ahead_ms",
-        "gauge",
-        "How far the system clock is ahead of the time that the server keeps, or ledger time ahead of the clock.",
-        request.broker.clock_ahead_ms,
-    )
-    yield one("mainstem_bytes", "gauge", "Bytes of all records, as caps count them.", streams.total_bytes())
-    yield one(
-        "mainstem_commits_total", "counter", "Commits applied since the log was created.", log.ledger.position
-    )
-    yield one("mainstem_idempotency_keys", "gauge", "Stored idempotency keys.", len(log.ledger.idempotency))
-    yield one(
-        "mainstem_writable",
-        "gauge",
-        "1 while the server accepts writes, otherwise 0.",
-        log.unwritable is None,
-    )
-    yield one(
-        "mainstem_write_refusals_total",
-        "counter",
-        "Groups of writes refused because the disk was full or no file descriptor was free.",
-        log.write_refusals,
-    )
-    if log.tiering is not None:
-        yield from log.tiering.metrics()
-    if log.repacker is not None:
-        yield from log.repacker.metrics()
 
 
 def _traffic(request: HttpRequest) -> Iterator[Metric]:

@@ -35,7 +35,7 @@ def wanted(request: HttpRequest) -> bool:
 async def forward(request: HttpRequest, where: RequestTarget, address: str) -> Response:
     """The response of the broker at the address, whom the client authenticates to as to this one.
 
-    Raises Unavailable if it does not respond. It is asked without the header, so no request goes round in circles."""
+    Raises Unavailable if it does not respond. It is asked without the header, so requests cannot loop."""
     httpx = await asyncio.to_thread(import_module, "httpx")
     headers = [(name, text) for name in _SENT_ON if (text := request.header(name)) is not None]
     url = f"{where.scheme}://{address}{where.target.decode('latin-1')}"

@@ -26,9 +26,8 @@ from mainstem.api.groups import (
 from mainstem.api.topics import ConsumerPartition, TopicConsumer, TopicConsumers
 from mainstem.broker.groups.consumer_member import ConsumerMember
 from mainstem.broker.groups.consumer_protocol import read_assignment
-from mainstem.broker.groups.lags import lags
 from mainstem.broker.groups.member import ClassicMember
-from mainstem.broker.groups.offsets import OffsetToCommit
+from mainstem.broker.groups.offsets import OWN_PREFIX, OffsetToCommit
 from mainstem.broker.groups.registry import Group
 from mainstem.broker.groups.service import SUBSCRIPTION, Groups, ListedGroup, subscription_group
 from mainstem.broker.groups.streams_group import StreamsGroup
@@ -53,7 +52,7 @@ async def list_groups(request: HttpRequest) -> Response:
     """List groups with members or offsets."""
     groups = groups_of(request)
     listed = [group for group in _listed(request, everywhere=True) if allowed(request, group.name)]
-    members, known = groups.members(), dict(lags(request.broker.log, (group.name for group in listed)))
+    members, known = groups.members(), dict(request.broker.group_lags.of(group.name for group in listed))
     rows = []
     for group in listed:
         subscribed = request.broker.subscriptions.of_group(group.name)
@@ -70,6 +69,7 @@ async def list_groups(request: HttpRequest) -> Response:
                 count,
                 None if lag is None else lag + sum(one.backlog for _, _, one in subscribed),
                 sorted(_topics_of(request, group.name)),
+                request.context.history.recent_lag(group.name),
             )
         )
     return reply(GroupList(rows, request.performance()))
@@ -77,7 +77,8 @@ async def list_groups(request: HttpRequest) -> Response:
 
 def _listed(request: HttpRequest, *, everywhere: bool) -> list[ListedGroup]:
     """Groups, and subscriptions whose names no group has."""
-    found = {group.name: group for group in groups_of(request).list(everywhere=everywhere)}
+    listed = groups_of(request).list(everywhere=everywhere)
+    found = {group.name: group for group in listed if not group.name.startswith(OWN_PREFIX)}
     for name, consumers in request.broker.subscriptions.groups().items():
         found.setdefault(name, subscription_group(name, consumers))
     return [found[name] for name in sorted(found)]
@@ -170,12 +171,12 @@ async def _move(
             elif move.before is not None:
                 await work(topic, move.partition, subscription, move.after)
         return
-    rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
     if request.broker.shares.has(name):
         streams = request.broker.streams
-        starts = [(streams.of(row.topic, row.partition), row.offset) for row in rows]
+        starts = [(streams.of(move.topic, move.partition), move.after) for move in moves]
         await request.broker.shares.move(name, starts)
     else:
+        rows = [OffsetToCommit(move.topic, move.partition, move.after) for move in moves]
         await _commit(groups_of(request), name, rows)
 
 
@@ -344,7 +345,7 @@ async def _target(request: HttpRequest, name: str, body: ResetBody, partition: i
     state = request.broker.partition(body.topic, partition)
     if body.to == "redeliver":
         if not _subscribed(request, name, body.topic):
-            raise invalid("only subscriptions deliver records again")
+            raise invalid("only subscriptions support redelivery")
         return stood or 0
     if body.to == "skip":
         if body.count is None:
@@ -377,20 +378,30 @@ async def get_consumers(request: HttpRequest) -> Response:
     """List the groups that have read a topic, with offset and lag in each partition."""
     topic = request.broker.streams.topic(request.topic)
     groups = groups_of(request)
-    states = {group.name: group.state for group in groups.list(everywhere=True)}
-    bounds = [request.broker.streams.bounds(stream) for stream in topic.streams]
     found = []
-    for name, state in sorted(states.items()):
-        cursors = groups.offsets.of_group(name).get(topic.name) if allowed(request, name) else None
-        if not cursors:
-            continue
-        offsets = [cursors[number].offset if number in cursors else None for number in range(len(bounds))]
-        rows = [
+    for group in _listed(request, everywhere=True):
+        rows = _read_by(request, groups, topic, group.name) if allowed(request, group.name) else []
+        if rows:
+            lag = sum(row.lag for row in rows)
+            found.append(TopicConsumer(group.name, group.state, group.kind, lag, rows))
+    return reply(TopicConsumers(topic.name, found, request.performance()))
+
+
+def _read_by(request: HttpRequest, groups: Groups, topic: Topic, name: str) -> list[ConsumerPartition]:
+    """Where a group, share group or subscription is in each partition of a topic. Empty if it does not read it."""
+    cursors = groups.offsets.of_group(name).get(topic.name)
+    if cursors:
+        offsets = [
+            cursors[number].offset if number in cursors else None for number in range(len(topic.streams))
+        ]
+        bounds = [request.broker.streams.bounds(stream) for stream in topic.streams]
+        return [
             ConsumerPartition(number, offset, _lag(offset, *bounds[number]))
             for number, offset in enumerate(offsets)
         ]
-        found.append(TopicConsumer(name, state, sum(row.lag for row in rows), rows))
-    return reply(TopicConsumers(topic.name, found, request.performance()))
+    subscribed = [row for row in request.broker.subscriptions.of_group(name) if row[0] is topic]
+    left = _shares(request, name) + [_left(request, *row) for row in subscribed]
+    return [ConsumerPartition(row.partition, row.offset, row.lag) for row in left if row.topic == topic.name]
 
 
 # Transactions
@@ -398,7 +409,7 @@ async def get_consumers(request: HttpRequest) -> Response:
 
 async def list_transactions(request: HttpRequest) -> Response:
     """Every transactional id, and its current or last transaction."""
-    now_ms = request.broker.log.now_ms()
+    now_ms = request.broker.ledger_time_ms
     shown = [
         _transaction(info, now_ms)
         for info in request.broker.transactions.all()

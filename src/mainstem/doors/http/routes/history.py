@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
+from mainstem import events
 from mainstem.api.history import Alert, GroupHistory, ServerHistory, TopicHistory
 from mainstem.broker.alerts import ALERTS_MAX, alerts
-from mainstem.broker.groups.lags import measured_lags
 from mainstem.broker.history import HISTORY_EVERY_S, RequestCounters
 from mainstem.doors.http.routes.groups import allowed, groups_of
 from mainstem.doors.http.transport.context import Context
@@ -17,7 +16,7 @@ from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import GroupNotFound, described
 from mainstem.metrics import Labels, Metric
 
-_log = logging.getLogger("mainstem.history")
+_log = events.named("history")
 
 _EVERY_MS = round(HISTORY_EVERY_S * 1000)
 _WRITE = "POST /v0/topics/{topic}"
@@ -51,7 +50,7 @@ def alerts_for(request: HttpRequest) -> list[Alert]:
     """Those that the client may know of."""
     context = request.context
     found = [alert for alert in alerts(request.broker, context.history) if _concerns(request, alert)]
-    for topic, problem in context.lake_reports.problems().items():
+    for topic, problem in context.broker.lake_reports.problems().items():
         if request.sees(topic):
             found.append(Alert("table_behind", False, f"the table lags: {problem}", topic=topic))
     return found[:ALERTS_MAX]
@@ -74,13 +73,12 @@ async def sample_forever(context: Context) -> None:
         try:
             take_sample(context)
         except Exception as error:  # noqa: BLE001 - the next sample may succeed
-            _log.warning("no sample was taken", extra={"error": described(error)})
+            _log.warning("history sample failed", error=described(error))
         await asyncio.sleep(HISTORY_EVERY_S)
 
 
 def take_sample(context: Context) -> None:
-    lags = measured_lags(context.broker.log, context.broker.groups)
-    context.history.take(lags, _requests(context))
+    context.history.take(context.broker.group_lags.measured(), _requests(context))
 
 
 def _requests(context: Context) -> RequestCounters:

@@ -33,7 +33,7 @@ from mainstem.api.catalog import (
 )
 from mainstem.doors.http.routes import iceberg_files
 from mainstem.doors.http.transport.auth import basic
-from mainstem.doors.http.transport.errors import WIRE, Refusal
+from mainstem.doors.http.transport.errors import WIRE, Refusal, invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import JSON, Response, reply
 from mainstem.errors import (
@@ -143,21 +143,21 @@ def _worded(error: MainstemError | Refusal) -> str:
     """The message of an error, in the words of Iceberg's library: engines compare and show them."""
     match error:
         case errors.NamespaceNotFound():
-            return f"Namespace does not exist: {_shown(error.namespace)}"
+            return f"Namespace does not exist: {_rule_name(error.namespace)}"
         case errors.NamespaceExists():
-            return f"Namespace already exists: {_shown(error.namespace)}"
+            return f"Namespace already exists: {_rule_name(error.namespace)}"
         case errors.NamespaceNotEmpty():
-            return f"Namespace {_shown(error.namespace)} is not empty"
+            return f"Namespace {_rule_name(error.namespace)} is not empty"
         case errors.TableNotFound():
-            return f"Table does not exist: {_shown(error.namespace)}.{error.name}"
+            return f"Table does not exist: {_rule_name(error.namespace)}.{error.name}"
         case errors.ViewNotFound():
-            return f"View does not exist: {_shown(error.namespace)}.{error.name}"
+            return f"View does not exist: {_rule_name(error.namespace)}.{error.name}"
         case errors.TableExists(requirement=True):
-            return f"Requirement failed: table already exists: {_shown(error.namespace)}.{error.name}"
+            return f"Requirement failed: table already exists: {_rule_name(error.namespace)}.{error.name}"
         case errors.TableExists(view=True):
-            return f"View with same name already exists: {_shown(error.namespace)}.{error.name}"
+            return f"View with same name already exists: {_rule_name(error.namespace)}.{error.name}"
         case errors.TableExists():
-            return f"Table already exists: {_shown(error.namespace)}.{error.name}"
+            return f"Table already exists: {_rule_name(error.namespace)}.{error.name}"
     return str(error)
 
 
@@ -172,7 +172,7 @@ async def post_token(request: HttpRequest) -> Response:
         client, secret = basic(request.header(b"authorization") or b"") or ("", "")
     grant = form.get("grant_type", [""])[0]
     if grant != "client_credentials":
-        return _oauth_error(400, "unsupported_grant_type", "this server knows client_credentials only")
+        return _oauth_error(400, "unsupported_grant_type", "this server supports only client_credentials")
     try:
         token = await request.broker.authentication.issue_token(client, secret) if secret else None
     except Unauthorized as error:
@@ -222,7 +222,8 @@ async def get_namespace(request: HttpRequest) -> Response:
     namespace = catalog_namespace(request)
     _require_sight(request, namespace)
     catalog = request.broker.catalog
-    properties = {"location": catalog.location_of(namespace), **catalog.properties(namespace)}
+    location = iceberg_files.location_for(request, catalog.location_of(namespace))
+    properties = {"location": location, **catalog.properties(namespace)}
     return reply(NamespaceDescription(namespace_levels(request, namespace), properties))
 
 
@@ -276,7 +277,8 @@ async def create_table(request: HttpRequest) -> Response:
         request, Operation.CREATE, request.broker.catalog.rule_name(namespace, str(body.get("name", "")))
     )
     body = iceberg_files.with_location(request, namespace, body)
-    check_catalog_place(request, body.get("location"), Operation.ALTER)
+    place = body.get("location") or f"{request.broker.catalog.place_of(namespace)}/new"
+    check_catalog_place(request, place, Operation.ALTER)
     name = (namespace, str(body.get("name", "")))
     return iceberg_files.loaded(request, name, await request.broker.catalog.create(namespace, body))
 
@@ -388,15 +390,20 @@ def check_catalog_updates(request: HttpRequest, updates: list[dict[str, Any]], n
 def check_catalog_place(
     request: HttpRequest, location: object, operation: Operation, own: TableName | None = None
 ) -> None:
-    """Raises Refusal 403 for files in the folder of another table, unless the client may do this to that table."""
+    """Raises Refusal 403 for files in the folder of another table, unless the client may do this to that table, and
+    400 for a folder that contains that of a namespace: later tables would be in it."""
     if not isinstance(location, str):
         return
-    key_of = request.broker.catalog.key_of  # a location has two forms: in the store, and at the S3 door
+    catalog = request.broker.catalog
+    key_of = catalog.key_of  # a location has two forms: in the store, and at the S3 door
     folder = f"{key_of(location).rstrip('/')}/"
-    for table in request.broker.catalog.all_tables():
+    for table in catalog.all_tables():
         theirs = f"{key_of(table.location).rpartition('/metadata/')[0]}/"
         if (table.namespace, table.name) != own and (folder.startswith(theirs) or theirs.startswith(folder)):
             _check_rights(request, table, operation)
+    for namespace in catalog.namespaces():
+        if f"{key_of(catalog.place_of(namespace)).rstrip('/')}/".startswith(folder):
+            raise invalid(f"location {location[:512]!r} contains that of the namespace {namespace[:200]!r}")
 
 
 def _check_rights(request: HttpRequest, table: Table, operation: Operation) -> None:
@@ -421,7 +428,7 @@ def _subject(request: HttpRequest, table: Table) -> str:
 
 
 def _require_namespace(request: HttpRequest, operation: Operation, namespace: str) -> None:
-    request.require(operation, ResourceType.NAMESPACE, _shown(namespace))
+    request.require(operation, ResourceType.NAMESPACE, _rule_name(namespace))
 
 
 def _require_sight(request: HttpRequest, namespace: str) -> None:
@@ -433,7 +440,7 @@ def _require_sight(request: HttpRequest, namespace: str) -> None:
 def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
     """By a rule about it or about a table in it. Everybody sees the namespace of the topics' tables."""
     if namespace == DEFAULT_NAMESPACE or request.may(
-        Operation.DESCRIBE, ResourceType.NAMESPACE, _shown(namespace)
+        Operation.DESCRIBE, ResourceType.NAMESPACE, _rule_name(namespace)
     ):
         return True
     try:
@@ -445,7 +452,7 @@ def _sees_namespace(request: HttpRequest, namespace: str) -> bool:
     )
 
 
-def _shown(namespace: str) -> str:
+def _rule_name(namespace: str) -> str:
     """A namespace as access rules write it."""
     return namespace.replace(LEVELS, ".")
 

@@ -6,7 +6,6 @@ directory of this machine, is shown with locations in the bucket `tables` of the
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mainstem.api.access import Operation, ResourceType
-from mainstem.api.catalog import SignBody, SignedRequest, TableLoaded
+from mainstem.api.catalog import SignBody, SignedRequest, StorageCredential, TableLoaded
 from mainstem.api.security import S3CredentialsBody, S3CredentialsIssued
 from mainstem.broker.access.s3_credentials import ANONYMOUS_SECRET, SESSION_S_MAX, S3Credentials
 from mainstem.doors.http.transport.errors import invalid
@@ -28,6 +27,14 @@ from mainstem.tables.s3_locations import PREFIX
 
 SIGN_PATH = "v1/aws/s3/sign"
 
+
+class _Location(msgspec.Struct):
+    """The part of a table's metadata that says where it is."""
+
+    location: str
+
+
+_location = msgspec.json.Decoder(_Location)
 _sign_body = msgspec.json.Decoder(SignBody)
 _credentials_body = msgspec.json.Decoder(S3CredentialsBody)
 
@@ -38,21 +45,23 @@ def loaded(request: HttpRequest, name: TableName, table: LoadedTable) -> Respons
     endpoint, catalog, files = request.context.s3_endpoint, request.broker.catalog, request.broker.table_files
     if not asked or endpoint is None or endpoint.url("") is None:
         return _reply(table.metadata, {}, table.location)
-    stored = request.broker.log.ledger.tables.get(*name)
+    stored = catalog.find(name)
     metadata, location = table.metadata, table.location
-    prefixes: tuple[str, ...] = ()
-    writes = False
-    if stored is not None:
+    if stored is None:  # its creation is staged: the client writes files before the table exists
+        place = _location.decode(metadata).location.rstrip("/")
+        prefixes: tuple[str, ...] = (f"{catalog.key_of(place)}/",)
+        writes = True
+    else:
         prefixes = files.prefixes_of(stored.location, stored.topic_id)
         if stored.topic_id and files.locations.needed:
             metadata, location = files.locations.metadata(metadata), files.locations.location(location)
+        place = location
         writes = not stored.topic_id and request.may(
             Operation.ALTER, ResourceType.TABLE, catalog.rule_name(*name)
         )
-    if not location.startswith(PREFIX):
-        return _reply(
-            metadata, {}, location
-        )  # in a bucket that the client reaches itself, or on this machine
+    if not place.startswith(PREFIX):
+        # in a bucket that the client reaches itself, or on this machine
+        return _reply(metadata, {}, location)
     config = table_config(
         endpoint, request.broker, request.principal, _host(request), prefixes, writes=writes
     )
@@ -69,28 +78,48 @@ def loaded(request: HttpRequest, name: TableName, table: LoadedTable) -> Respons
             "s3.signer": "S3V4RestSigner",
             "s3.signer.endpoint": SIGN_PATH,
         }
-    return _reply(metadata, config, location)
+        return _reply(metadata, config, location)
+    # Some clients, such as DuckDB, use those in `config` (and a lone one of these) only below the table's location, and
+    # the Parquet files of a topic are elsewhere.
+    return _reply(metadata, config, location, [StorageCredential(PREFIX + each, config) for each in prefixes])
 
 
-def _reply(metadata: bytes, config: dict[str, str], location: str) -> Response:
-    return reply(TableLoaded(msgspec.Raw(metadata), config, location or None))
+def _reply(
+    metadata: bytes, config: dict[str, str], location: str, credentials: list[StorageCredential] | None = None
+) -> Response:
+    return reply(TableLoaded(msgspec.Raw(metadata), config, location or None, credentials or []))
 
 
 def with_location(request: HttpRequest, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a create request. A table of a client on another machine gets a location that it can write to."""
-    catalog = request.broker.catalog
-    name = body.get("name")
+    """The body of a create request. A client that takes credentials gets a location at the S3 door, wherever it is:
+    so engines on every machine read and write the table."""
+    catalog, name = request.broker.catalog, body.get("name")
     if (
         body.get("location") is not None
         or not isinstance(name, str)
-        or not asked_delegation(request.header(DELEGATION))
-        or request.context.s3_endpoint is None
-        or not request.broker.table_files.locations.needed
-        or _is_here(request.host)
+        or not _takes_s3_locations(request)
+        or "location" in catalog.properties(namespace)
     ):
         return body
     folder = catalog.folder_of(namespace, name, request.broker.random.token(16))
     return {**body, "location": PREFIX + catalog.key_of(folder)}
+
+
+def location_for(request: HttpRequest, location: str) -> str:
+    """A location in the server's store, as this client reaches it. Trino creates tables below that of a namespace."""
+    if not _takes_s3_locations(request):
+        return location
+    return PREFIX + request.broker.catalog.key_of(location)
+
+
+def _takes_s3_locations(request: HttpRequest) -> bool:
+    endpoint = request.context.s3_endpoint
+    return (
+        bool(asked_delegation(request.header(DELEGATION)))
+        and endpoint is not None
+        and endpoint.url("") is not None
+        and request.broker.table_files.locations.needed
+    )
 
 
 async def issue_credentials(request: HttpRequest) -> Response:
@@ -164,11 +193,3 @@ def _host(request: HttpRequest) -> str:
     """The name by which the client calls this server."""
     text = (request.header(b"host") or b"").decode("latin-1").strip()
     return text.rpartition(":")[0] if ":" in text and not text.endswith("]") else text
-
-
-def _is_here(peer: str) -> bool:
-    """Whether a client is on this machine, as far as its address tells."""
-    try:
-        return ipaddress.ip_address(peer).is_loopback
-    except ValueError:
-        return True

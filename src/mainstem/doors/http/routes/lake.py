@@ -80,20 +80,20 @@ async def post_collect(request: HttpRequest) -> Response:
 
 async def post_report(request: HttpRequest) -> Response:
     """Store a driver's report, for the status and the metrics."""
-    await request.context.lake_reports.hear(request.json(_report))
+    await request.broker.lake_reports.hear(request.json(_report))
     return reply(DriverReportAccepted(True))
 
 
 async def get_status(request: HttpRequest) -> Response:
     """Get the conversion progress of every topic, and the leases of drivers."""
     status = request.broker.lake.status()
-    problems = request.context.lake_reports.problems()
+    problems = request.broker.lake_reports.problems()
     allowed = [
         replace(topic, problem=problems.get(topic.topic, ""))
         for topic in status.topics
         if request.sees(topic.topic)
     ]
-    drivers = request.context.lake_reports.drivers()
+    drivers = request.broker.lake_reports.drivers()
     return reply(replace(status, topics=allowed, drivers=drivers))
 
 
@@ -113,13 +113,19 @@ async def put_table(request: HttpRequest) -> Response:
     body = request.json(_table)
     if body.delta:
         check_place(request, body.delta)
+    if body.iceberg:
+        check_place(request, f"iceberg:{body.iceberg}")
     subject = request.broker.topic_tables.subject_of(request.topic, body.schema)
     if subject is not None:
         request.require(Operation.READ, ResourceType.SUBJECT, subject)
     return _timed(
         request,
         await request.broker.topic_tables.put(
-            request.topic, enabled=body.enabled, schema=body.schema, delta=body.delta
+            request.topic,
+            enabled=body.enabled,
+            schema=body.schema,
+            delta=body.delta,
+            iceberg=body.iceberg,
         ),
     )
 
@@ -129,14 +135,14 @@ async def get_table(request: HttpRequest) -> Response:
     topic = request.broker.streams.topic(request.topic)
     status = await request.broker.topic_tables.status(topic)
     if status.enabled and not status.problem:
-        status = replace(status, problem=request.context.lake_reports.problems().get(topic.name, ""))
+        status = replace(status, problem=request.broker.lake_reports.problems().get(topic.name, ""))
     return _timed(request, status)
 
 
 async def delete_table(request: HttpRequest) -> Response:
     """Disable the table of a topic. Its records stay."""
     tables = request.broker.topic_tables
-    return _timed(request, await tables.put(request.topic, enabled=False, schema=None, delta=None))
+    return _timed(request, await tables.put(request.topic, enabled=False))
 
 
 def _timed(request: HttpRequest, status: TableStatus) -> Response:

@@ -23,7 +23,7 @@ def parse_match(given: object) -> Match:
 def _glob(pattern: str) -> Match:
     """Only the last star means anything; the rest is literal."""
     if not pattern.endswith("*"):
-        raise invalid("a Glob ends with a star: it matches what begins alike")
+        raise invalid("a Glob ends with a star: it matches a prefix")
     return Match(pattern[:-1].encode(), prefix=True)
 
 

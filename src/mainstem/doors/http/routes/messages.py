@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import base64
 import codecs
+from functools import partial
 
 from mainstem import limits
-from mainstem.api.topics import LostOffsets, Message, MessageContent, MessageHeader, MessageList
+from mainstem.api.topics import (
+    DecodedContent,
+    LostOffsets,
+    Message,
+    MessageContent,
+    MessageHeader,
+    MessageList,
+)
 from mainstem.broker.json_search import json_condition
 from mainstem.broker.messages import MessageFilter, MessagePage, Messages
+from mainstem.broker.schemas.decoded import Decoded, DecodedPayloads
 from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
@@ -27,9 +36,10 @@ async def get_messages(request: HttpRequest) -> Response:
     """Search records `from` an offset on or `before` one. The default is the newest records."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
-    await broker.routing.drain(topic.name)
+    await broker.routers.drain(topic.name)
     limit = max(1, min(request.number("limit", MESSAGES_SHOWN_DEFAULT), MESSAGES_SHOWN_MAX))
-    sought = _sought(request)
+    payloads = DecodedPayloads(broker.schemas, topic)
+    sought = _sought(request, payloads)
     messages = Messages(broker)
     limiter = await read_allowed(request, request.topic)
     await request.reserve(limits.LARGE_READ_BYTES)
@@ -41,10 +51,12 @@ async def get_messages(request: HttpRequest) -> Response:
         page = await messages.before(topic, request.partition, until, limit, sought)
     if limiter is not None:
         limiter.take(sum(len(record.value or b"") for record in page.records), len(page.records))
-    return reply(_answer(request, page))
+    bound = request.number("value_bytes", MESSAGE_VALUE_BYTES_DEFAULT)
+    shown = partial(_messages, page, bound, payloads)
+    return reply(_answer(request, page, await broker.decoding.run(f"messages {topic.name}", shown)))
 
 
-def _sought(request: HttpRequest) -> MessageFilter:
+def _sought(request: HttpRequest, payloads: DecodedPayloads) -> MessageFilter:
     key, value, header = ((request.text(name) or "").encode() for name in ("key", "value", "header"))
     json, until_ms = request.text("json"), _offset(request, "until")
     return MessageFilter(
@@ -54,6 +66,7 @@ def _sought(request: HttpRequest) -> MessageFilter:
         json_condition(json) if json else None,
         _offset(request, "since") or 0,
         limits.OFFSET_MAX if until_ms is None else until_ms,
+        lambda record: None if (found := payloads.value(record)) is None else found.json,
     )
 
 
@@ -66,8 +79,7 @@ def _offset(request: HttpRequest, name: str) -> int | None:
     return int(given)
 
 
-def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
-    bound = request.number("value_bytes", MESSAGE_VALUE_BYTES_DEFAULT)
+def _answer(request: HttpRequest, page: MessagePage, messages: list[Message]) -> MessageList:
     return MessageList(
         topic=request.topic,
         partition=request.partition,
@@ -75,13 +87,17 @@ def _answer(request: HttpRequest, page: MessagePage) -> MessageList:
         end=page.end,
         next_from=page.from_offset,
         next_before=page.before,
-        messages=[_message(record, bound) for record in page.records],
+        messages=messages,
         lost=[LostOffsets(*lost) for lost in page.lost],
         performance=request.performance(records_scanned=page.scanned),
     )
 
 
-def _message(record: StoredRecord, bound: int) -> Message:
+def _messages(page: MessagePage, bound: int, payloads: DecodedPayloads) -> list[Message]:
+    return [_message(record, bound, payloads) for record in page.records]
+
+
+def _message(record: StoredRecord, bound: int, payloads: DecodedPayloads) -> Message:
     value = record.value
     return Message(
         record.offset,
@@ -90,7 +106,16 @@ def _message(record: StoredRecord, bound: int) -> Message:
         _content(value, bound),
         -1 if value is None else len(value),
         [MessageHeader(name, _content(content, bound)) for name, content in record.headers],
+        _decoded(payloads.key(record), bound),
+        _decoded(payloads.value(record), bound),
     )
+
+
+def _decoded(found: Decoded | None, bound: int) -> DecodedContent | None:
+    if found is None:
+        return None
+    text = found.json[:bound].decode(errors="ignore")
+    return DecodedContent(found.schema_id, found.kind, text, len(found.json))
 
 
 def _content(content: bytes | None, bound: int) -> MessageContent | None:

@@ -58,7 +58,7 @@ async def delete_namespace(request: HttpRequest) -> Response:
         raise NamespaceInUse(name, len(topics))
     deleted = 0
     for topic in topics:
-        await broker.routing.forget(topic.name)
+        await broker.routers.forget(topic.name)
         try:
             await broker.delete_topic(topic.name)
         except TopicNotFound:

@@ -8,7 +8,7 @@ from mainstem import limits
 from mainstem.api.access import Operation
 from mainstem.api.groups import GroupOffsetsCommitted, GroupPositionsBody
 from mainstem.api.topics import PartitionPosition, TopicPositions
-from mainstem.broker.groups.offsets import CommittedOffsets, OffsetToCommit
+from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.streams import stream_of
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.routes.groups import require_group
@@ -90,7 +90,7 @@ async def post_group_offsets(request: HttpRequest) -> Response:
         request.require_topic(position.topic, Operation.READ)
     rows = [OffsetToCommit(one.topic, one.partition, one.offset) for one in body.offsets]
     if body.member_id is None:
-        outcomes = await CommittedOffsets(request.broker.log).commit(group, rows)
+        outcomes = await request.broker.groups.offsets.commit(group, rows)
     else:
         groups = request.broker.groups
         outcomes = await groups.commit(group, rows, member_id=body.member_id, generation=body.epoch)

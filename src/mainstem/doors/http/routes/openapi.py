@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,25 +11,16 @@ from msgspec.structs import fields
 
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError
-from mainstem.api.routes import (
-    ARROW,
-    CATALOG,
-    JSON,
-    OCTETS,
-    REGISTRY,
-    REGISTRY_JSON,
-    Body,
-    Route,
-    structs_in,
-)
+from mainstem.api.route import ARROW, CATALOG, JSON, OCTETS, REGISTRY, REGISTRY_JSON, Body, Route
+from mainstem.api.routes import structs_in
 from mainstem.api.schemas import SchemaError
+from mainstem.doors.http.routes.openapi_page import HEADERS, page
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response
 from mainstem.doors.http.transport.routing import Endpoint
 from mainstem.version import VERSION
 
 _JSON_TYPE = ((b"content-type", b"application/json"),)
-_HTML = ((b"content-type", b"text/html; charset=utf-8"),)
 _REF = "#/components/schemas/{name}"
 
 _described: dict[str, bytes] = {}
@@ -56,7 +46,7 @@ async def get_docs(request: HttpRequest) -> Response:
     """Get the documentation page."""
     if "docs" not in _described:
         _described["docs"] = page(document(_endpoints)).encode()
-    return Response(200, _described["docs"], _HTML)
+    return Response(200, _described["docs"], HEADERS)
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -166,51 +156,3 @@ def _parameters(route: Route[Any]) -> list[dict[str, Any]]:
 
 def _slug(path: str) -> str:
     return re.sub(r"\W+", "_", path).strip("_")
-
-
-def page(document: dict[str, Any]) -> str:
-    """The document as HTML that needs nothing from elsewhere."""
-    rows = []
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            asked = ", ".join(
-                f"<code>{html.escape(parameter['name'])}</code>"
-                for parameter in operation["parameters"]
-                if parameter["in"] == "query"
-            )
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-            named = body.get("schema", {}).get("$ref", "").rpartition("/")[2]
-            link = f'<a href="#{named}">{named}</a>' if named else "JSON" if body else ""
-            rows.append(
-                f"<tr><td><b>{method.upper()}</b></td><td><code>{html.escape(path)}</code></td>"
-                f"<td>{html.escape(operation.get('description', ''))}</td><td>{asked}</td><td>{link}</td></tr>"
-            )
-    schemas = "".join(
-        f'<h3 id="{name}">{name}</h3><pre>{html.escape(_indented(schema))}</pre>'
-        for name, schema in document["components"]["schemas"].items()
-    )
-    return _PAGE.format(version=html.escape(document["info"]["version"]), rows="".join(rows), schemas=schemas)
-
-
-def _indented(schema: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(schema)).decode()
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Mainstem HTTP</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }}
-table {{ border-collapse: collapse; width: 100% }}
-td, th {{ border-bottom: 1px solid #ddd; padding: .3rem .6rem; text-align: left; vertical-align: top }}
-pre {{ background: #f6f6f6; overflow: auto; padding: .6rem }}
-</style></head><body>
-<h1>Mainstem {version}</h1>
-<p>Bodies are JSON, sent with <code>Content-Type: application/json</code>. The same as
-<a href="/openapi.json">OpenAPI 3.1</a>.</p>
-<pre>curl localhost:4000/v0/topics/hello -H 'Content-Type: application/json' \\
-  -d '{{"records":[{{"data":{{"hello":"world"}}}}]}}'
-curl -X POST localhost:4000/v0/topics/hello/diff</pre>
-<table><tr><th></th><th>Path</th><th>Rights</th><th>Query</th><th>Body</th></tr>{rows}</table>
-<h2>Bodies</h2>{schemas}
-</body></html>
-"""

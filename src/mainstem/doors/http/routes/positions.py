@@ -1,12 +1,14 @@
-"""Positions: what a client was told by one broker it finds at every other one.
+"""Positions: what one broker has acknowledged, a client finds at every other broker.
 
 Where brokers share a log, every answer carries `Mainstem-Position: N`, the position up to which this broker knows
 the log. A request that sends it back is served once the broker it reaches knows as much. And before a broker says that
-something is not there, it makes sure that no other one has just made it.
+something is not there, it makes sure that no other one has just made it. A request about what exists now is served as
+if it had sent the newest position.
 """
 
 from __future__ import annotations
 
+from mainstem.api import routes as api
 from mainstem.broker.cluster.service import Cluster
 from mainstem.doors.http.routes import forwarding
 from mainstem.doors.http.routes.forwarding import RequestTarget
@@ -18,6 +20,29 @@ from mainstem.errors import NotCoordinator, NotFound, OffsetOutOfRange
 
 POSITION_WAIT_S = 5.0  # how long a reader waits for a position that it names
 
+# Requests about what exists now, or about everything that was written before.
+_FRESH = frozenset(
+    {
+        api.LIST_TOPICS,
+        api.GET_TOPIC,
+        api.PUT_TOPIC,
+        api.DELETE_TOPIC,
+        api.POST_DELETE,
+        api.GET_SETTINGS,
+        api.PATCH_SETTINGS,
+        api.GET_OFFSETS,
+        api.GET_CONSUMERS,
+        api.GET_LEASES,
+        api.LIST_ROUTERS,
+        api.GET_ROUTER,
+        api.PUT_ROUTER,
+        api.DELETE_ROUTER,
+        api.LIST_GROUPS,
+        api.GET_GROUP,
+        api.POST_WATCH,
+    }
+)
+
 _HEADER = b"mainstem-position"
 _DIGITS_MAX = 19
 
@@ -25,7 +50,7 @@ _DIGITS_MAX = 19
 async def serve(endpoint: Endpoint, request: HttpRequest, where: RequestTarget) -> Response | Stream | Push:
     """Have the endpoint serve a request of a broker that shares its log."""
     broker = request.broker
-    await broker.catch_up()
+    await (broker.refresh() if endpoint.route in _FRESH else broker.catch_up())
     asked = request.header(_HEADER)
     if asked is not None:
         await _reach(broker.cluster, asked)
@@ -58,12 +83,12 @@ async def _elsewhere(request: HttpRequest, moved: NotCoordinator, where: Request
 
 async def _reach(cluster: Cluster, asked: bytes) -> None:
     if not asked.isdigit() or len(asked) > _DIGITS_MAX:
-        raise invalid("Mainstem-Position takes a whole number, as an answer gave it")
+        raise invalid("Mainstem-Position takes a whole number, as an earlier response returned it")
     if not await cluster.reached(int(asked), POSITION_WAIT_S):
         raise Refusal(
             503,
             "not_ready",
-            f"this broker has not come to position {int(asked)} of the log within {POSITION_WAIT_S:g} s",
+            f"this broker has not reached position {int(asked)} of the log within {POSITION_WAIT_S:g} s",
             {"replay_progress": 1.0},
             (RETRY_SOON,),
         )

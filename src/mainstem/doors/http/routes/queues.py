@@ -49,11 +49,23 @@ _requeue_body = msgspec.json.Decoder(RequeueBody)
 async def post_claim(request: HttpRequest) -> Response:
     """Lease jobs of a queue to a node."""
     body = request.json(_claim_body)
-    await request.broker.routing.drain(request.topic)
+    routers = request.broker.routers
+    routed = routers.copies_to(request.topic)
+    await routers.drain(request.topic)
     limiter = await read_allowed(request, request.topic)
-    claims = await request.broker.queues.claim(
-        request.topic, body.node, limit=body.max, lease_ms=body.lease_ms, partition=request.partition
+    claim = partial(
+        request.broker.queues.claim,
+        request.topic,
+        body.node,
+        limit=body.max,
+        lease_ms=body.lease_ms,
+        partition=request.partition,
     )
+    claims = await claim()
+    if not claims.jobs and not routed and routers.copies_to(request.topic):
+        # The claim applied all earlier commits, and among them was a router to this queue.
+        await routers.drain(request.topic)
+        claims = await claim()
     if limiter is not None:
         limiter.take(sum(len(job.value or b"") for job in claims.jobs), len(claims.jobs))
     jobs = b",".join([b"{%b}" % job_fields(job) for job in claims.jobs])
@@ -136,7 +148,7 @@ async def get_leases(request: HttpRequest) -> Response:
         if job.node
     ]
     delayed = [DelayedJob(job.offset + 1, job.until_ms, job.deliveries) for job in held if not job.node]
-    now_ms = request.broker.log.now_ms()  # what the leases are told by
+    now_ms = request.broker.ledger_time_ms
     return reply(LeaseList(request.topic, *counts, now_ms, leases, delayed, request.performance()))
 
 

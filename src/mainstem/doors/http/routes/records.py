@@ -64,13 +64,14 @@ async def write(
 ) -> tuple[WriteOutcome, float]:
     """Append what a body says, and how long that took, in ms. Raises Refusal and the broker's errors."""
     records = new_records(body.records, body.node)
-    if request.broker.streams.get(topic) is None:
+    if await _is_new(request, topic):
         request.require_create(topic)
         if body.config is not None:
             request.require_topic(topic, Operation.ALTER_CONFIGS)
     if body.config is not None:
         check_dead_letter(request, topic, body.config)
-    await write_allowed(request, topic, sum(records.sizes), len(records.values))
+    if request.broker.rates.stored.active:
+        await write_allowed(request, topic, sum(records.sizes), len(records.values))
     appending = perf_counter()
     traceparent = request.header(b"traceparent")
     try:
@@ -83,6 +84,14 @@ async def write(
     except TopicFull:
         raise _full(request, topic, partition or 0) from None
     return written, round((perf_counter() - appending) * 1000, 3)
+
+
+async def _is_new(request: HttpRequest, topic: str) -> bool:
+    """Whether no broker has created the topic."""
+    streams = request.broker.streams
+    if streams.get(topic) is None:
+        await request.broker.refresh()
+    return streams.get(topic) is None
 
 
 async def _append(
@@ -100,6 +109,7 @@ async def _append(
         idempotency_key=key,
         create=body.create,
         config=lambda: new_config(request.broker, topic, body.config or DEFAULT_CONFIG),
+        lone=True,
     )
 
 
@@ -236,7 +246,7 @@ def _check_meta(meta: bytes) -> None:
 
 async def post_raw(request: HttpRequest) -> Response:
     """Append one RecordBatch v2, all or nothing."""
-    if request.broker.streams.get(request.topic) is None:
+    if await _is_new(request, request.topic):
         request.require_create(request.topic)
     config = new_config(request.broker, request.topic, DEFAULT_CONFIG)
     times = max(request.number("delay_ms", 0), 0), max(request.number("ttl_ms", 0), 0)
@@ -251,6 +261,7 @@ async def post_raw(request: HttpRequest) -> Response:
         create=request.flag("create", config.auto_create),
         config=lambda: config,
         time=RecordTime(*times) if any(times) else None,
+        lone=True,
     )
     status = 201 if written.created else 200
     return Response(status, acknowledgement(request, written, request.elapsed_ms()), (JSON,))
@@ -267,7 +278,7 @@ async def post_delete(request: HttpRequest) -> Response:
     match = None if body.match is None else parse_match(body.match)
     broker = request.broker
     topic = broker.streams.topic(request.topic)
-    await broker.routing.drain(topic.name)
+    await broker.routers.drain(topic.name)
     partitions = request.partitions_of(topic)
     if len(partitions) > 1 and body.before_seq is not None:
         raise invalid(

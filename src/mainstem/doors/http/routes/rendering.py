@@ -14,6 +14,7 @@ from mainstem.errors import invariant
 from mainstem.records import kernels
 from mainstem.records.building import build_batch, build_plain
 from mainstem.records.compiled import compiled
+from mainstem.records.decoding import StoredRecord
 from mainstem.records.index import Integers, copied, index_slices
 from mainstem.records.json_kernels import RECORD_OVERHEAD_BYTES, STRING_GROWTH, render_records
 from mainstem.records.reserved_headers import META, NODE, find_reserved_headers, find_trace, nodes_among
@@ -27,7 +28,7 @@ _BASE64_STEP_BYTES = 3 * 256 * limits.KIB  # a multiple of 3, so that the parts 
 
 
 def render(
-    chosen: Sequence[SelectedRecords],
+    chosen: Sequence[SelectedRecords | StoredRecord],
     *,
     tags: bool = False,
     meta: bool = True,
@@ -39,12 +40,29 @@ def render(
     """Comma-separated JSON objects, without brackets around them. A partition of -1 is left out."""
     parts: list[bytes] = []
     for part in chosen:
+        if isinstance(part, StoredRecord):
+            parts.append(_lone(part, tags, data, partition))
+            continue
         with_headers = headers and part.index.headers > 0
         if len(part.rows) > limits.INTERPRETED_RECORDS_MAX and not trace and not with_headers:
             parts.append(_many(part, tags, meta, data, partition))
         else:
             parts += _render_few(part, tags, meta, data, trace, with_headers, partition)
     return b",".join(parts) if len(parts) != 1 else parts[0]
+
+
+def _lone(record: StoredRecord, tags: bool, data: bool, partition: int) -> bytes:
+    """One record without headers."""
+    pieces = [b'{"$seq":%d' % (record.offset + 1)]
+    if partition >= 0:
+        pieces.append(b',"$partition":%d' % partition)
+    pieces.append(b',"$ts":%d' % record.timestamp_ms)
+    if tags and record.key is not None:
+        pieces += (b',"$tag":', quoted(record.key))
+    if data:
+        pieces += data_field(record.value)
+    pieces.append(b"}")
+    return b"".join(pieces)
 
 
 def _many(part: SelectedRecords, tags: bool, meta: bool, data: bool, partition: int) -> bytes:

@@ -17,11 +17,15 @@ from mainstem.api.routers import (
     RouterListing,
 )
 from mainstem.broker.routers.service import RouterInfo, RouterSettings
+from mainstem.broker.routers.tag_matching import Match
 from mainstem.doors.http.routes.matching import match_tuple, parse_match
 from mainstem.doors.http.routes.topics import after_cursor, cursor_after
+from mainstem.doors.http.transport.errors import invalid
 from mainstem.doors.http.transport.requests import HttpRequest
 from mainstem.doors.http.transport.responses import Response, reply
 from mainstem.errors import RouterNotFound
+
+ROUTER_FILTER_BYTES_MAX = 4 * limits.KIB  # keys of Kafka clients may be longer than tags
 
 _router_body = msgspec.json.Decoder(RouterBody)
 
@@ -37,7 +41,7 @@ async def put_router(request: HttpRequest) -> Response:
         body.preserve_node,
         body.preserve_tag,
         body.create_dest,
-        None if body.filter is None else parse_match(body.filter),
+        None if body.filter is None else _filter(body.filter),
         body.allow_cycle,
         body.guarantee,
     )
@@ -73,6 +77,14 @@ async def get_router(request: HttpRequest) -> Response:
             performance=request.performance(),
         )
     )
+
+
+def _filter(given: object) -> Match:
+    """The ledger keeps it, so it has a limit. Raises Refusal 400."""
+    match = parse_match(given)
+    if len(match.text) > ROUTER_FILTER_BYTES_MAX:
+        raise invalid(f"the text of a filter has at most {ROUTER_FILTER_BYTES_MAX} bytes")
+    return match
 
 
 def _require_all(request: HttpRequest, info: RouterInfo) -> None:

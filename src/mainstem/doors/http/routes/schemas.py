@@ -12,7 +12,7 @@ import msgspec
 
 from mainstem import errors
 from mainstem.api.access import Operation, ResourceType
-from mainstem.api.routes import REGISTRY_JSON
+from mainstem.api.route import REGISTRY_JSON
 from mainstem.api.schemas import (
     CompatibilityBody,
     CompatibilityReport,

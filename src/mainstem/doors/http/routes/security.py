@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.api.access import ALLOW, CLUSTER_NAME, DENY, LITERAL, PREFIXED, Operation, ResourceType
-from mainstem.api.routes import Scope
+from mainstem.api.route import Scope
 from mainstem.api.security import (
     KeyBody,
     KeyCreated,
@@ -91,7 +91,7 @@ async def delete_user(request: HttpRequest) -> Response:
 
 async def list_rules(request: HttpRequest) -> Response:
     """List the access rules."""
-    rules = [_shown(rule) for rule in request.broker.security.access_rules]
+    rules = [_rule_body(rule) for rule in request.broker.security.access_rules]
     return reply(RuleList(rules, request.performance()))
 
 
@@ -99,14 +99,14 @@ async def add_rules(request: HttpRequest) -> Response:
     """Add access rules: all of them, or none."""
     rules = [_rule(one) for one in request.json(_rules_body).rules]
     await request.broker.security.put_rules(rules)
-    return reply(RuleList([_shown(rule) for rule in rules], request.performance()))
+    return reply(RuleList([_rule_body(rule) for rule in rules], request.performance()))
 
 
 async def delete_rules(request: HttpRequest) -> Response:
     """Delete access rules. The response has those that existed."""
     rules = [_rule(one) for one in request.json(_rules_body).rules]
     deleted = await request.broker.security.delete_rules(rules)
-    return reply(RuleList([_shown(rule) for rule in deleted], request.performance()))
+    return reply(RuleList([_rule_body(rule) for rule in deleted], request.performance()))
 
 
 def _created(request: HttpRequest, key: StoredApiKey, secret: str) -> KeyCreated:
@@ -140,7 +140,7 @@ def _rule(body: RuleBody) -> AccessRule:
     return AccessRule(kind, name, pattern, body.principal, body.host, operation, permission)
 
 
-def _shown(rule: AccessRule) -> RuleBody:
+def _rule_body(rule: AccessRule) -> RuleBody:
     kinds = {kind.value: kind.name.lower() for kind in ResourceType}
     operations = {operation.value: operation.name.lower() for operation in Operation}
     return RuleBody(

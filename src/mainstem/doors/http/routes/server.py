@@ -17,6 +17,7 @@ from mainstem.api.history import Alert
 from mainstem.api.server import (
     BackupBody,
     BrokerView,
+    ClientList,
     ClusterView,
     DiskSpace,
     Health,
@@ -44,6 +45,7 @@ _RIGHTS = {
 }
 
 _DISK_FREE_MIN = 0.1  # of the disk
+_CLIENTS_MAX = 200  # in one list
 
 _backup_body = msgspec.json.Decoder(BackupBody)
 _pipeline_report = msgspec.json.Decoder(PipelineReport)
@@ -55,7 +57,7 @@ _pipeline_report = msgspec.json.Decoder(PipelineReport)
 async def get_health(request: HttpRequest) -> Response:
     """Check liveness; get the version and the uptime."""
     healthy = reply(Health("ok", VERSION, _uptime_ms(request)))
-    # The only response with a date: by it a client can tell how far its clock is off.
+    # The only response with a date: it lets a client find out how far off its clock is.
     return healthy._replace(headers=(*healthy.headers, (b"date", formatdate(usegmt=True).encode())))
 
 
@@ -86,12 +88,19 @@ async def get_overview(request: HttpRequest) -> Response:
             version=VERSION,
             uptime_ms=_uptime_ms(request),
             doors=dict(request.broker.cluster.here.addresses),
-            lake_drivers=len(context.lake_reports.drivers()),
+            lake_drivers=len(context.broker.lake_reports.drivers()),
             disk=disk,
             alerts=_alerts(request, disk),
             performance=request.performance(),
         )
     )
+
+
+async def get_clients(request: HttpRequest) -> Response:
+    """List the connected Kafka clients of this broker with the bytes that they sent and received."""
+    found = [client for source in request.context.connected for client in source()]
+    found.sort(key=lambda one: one.received_bytes + one.sent_bytes, reverse=True)
+    return reply(ClientList(found[:_CLIENTS_MAX], request.performance()))
 
 
 def _alerts(request: HttpRequest, disk: DiskSpace | None) -> list[Alert]:
@@ -208,7 +217,7 @@ async def post_pipeline_report(request: HttpRequest) -> Response:
     report = request.json(_pipeline_report)
     for topic in report.named():
         request.require_topic(topic, Operation.WRITE)
-    await request.context.pipeline_reports.hear(report)
+    await request.broker.pipeline_reports.hear(report)
     return reply(PipelineReportAccepted(True, request.performance()))
 
 
@@ -216,7 +225,7 @@ async def list_pipelines(request: HttpRequest) -> Response:
     """Pipelines that reported lately: state, rows read and written, and lag."""
     shown = [
         pipeline
-        for pipeline in request.context.pipeline_reports.pipelines()
+        for pipeline in request.broker.pipeline_reports.pipelines()
         if all(map(request.sees, pipeline.topics))
     ]
     return reply(PipelineList(shown, request.performance()))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
-from mainstem.api.access import Operation
-from mainstem.api.routes import ARROW
+from mainstem.api.access import Operation, ResourceType
+from mainstem.api.route import ARROW
 from mainstem.api.sql import SqlBody
 from mainstem.broker.rates import RateLimiter
 from mainstem.broker.sql import QueryDone, QueryTimeout, Topic
@@ -31,11 +31,16 @@ async def post_sql(request: HttpRequest) -> Response:
     arrow = ARROW.encode() in (request.header(b"accept") or b"")
     limiters: dict[str, RateLimiter | None] = {}
 
-    async def check(topic: Topic) -> None:
+    async def check(topic: Topic | None, name: str) -> None:
+        if topic is None or not request.may(Operation.READ, ResourceType.TOPIC, topic.name):
+            # The same answer whether there is such a topic or not, and by the client's name for it.
+            request.require_topic(
+                name if request.view is None else request.view.own_topic(name), Operation.READ
+            )
+            raise TopicNotFound(name)
         if request.view is not None and request.view.plain_topic(topic.name) is None:
-            raise TopicNotFound(topic.name)
-        request.require_topic(topic.name, Operation.READ)
-        await request.broker.routing.drain(topic.name)
+            raise TopicNotFound(name)
+        await request.broker.routers.drain(topic.name)
         limiters[topic.name] = await read_allowed(request, topic.name)
 
     await request.reserve(limits.LARGE_READ_BYTES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainstem.api import routes as api
+from mainstem.api.route import Route
 from mainstem.doors.http.live import watch, websocket
 from mainstem.doors.http.routes import (
     batches,
@@ -39,7 +40,7 @@ from mainstem.doors.http.routes import (
 from mainstem.doors.http.routes import diff as diffs
 from mainstem.doors.http.transport.routing import Endpoint, Handler, Routes
 
-HANDLERS: dict[api.Route[Any], Handler] = {
+HANDLERS: dict[Route[Any], Handler] = {
     api.LIST_TOPICS: topics.list_topics,
     api.GET_TOPIC: topics.get_topic,
     api.PUT_TOPIC: topics.put_topic,
@@ -90,6 +91,7 @@ HANDLERS: dict[api.Route[Any], Handler] = {
     api.PUT_RATE: rates.put_rate,
     api.DELETE_RATE: rates.delete_rate,
     api.GET_OVERVIEW: server.get_overview,
+    api.GET_CLIENTS: server.get_clients,
     api.GET_TOPIC_SUMMARIES: server.get_topics,
     api.GET_SERVER_HISTORY: history.get_server,
     api.GET_TOPIC_HISTORY: history.get_topic,

@@ -33,6 +33,7 @@ from mainstem.errors import TopicExists, TopicIncompatible, TopicNotEmpty, Topic
 
 _config_body = msgspec.json.Decoder(TopicConfigBody)
 DEFAULT_CONFIG = TopicConfigBody()
+_NUMBER_MAX = 2**64 - 1
 
 # Configuration fields that the ledger stores under the same name; `durable` is only short for a durability.
 _STORED = tuple(name for name in TopicConfigBody.__struct_fields__ if name != "durable")
@@ -60,6 +61,8 @@ def new_config(broker: Broker, name: str, body: TopicConfigBody) -> TopicConfig:
 def _clamped(name: str, value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or name == "priority":
         return value
+    if value > _NUMBER_MAX:
+        raise invalid(f"{name} is a whole number of up to 64 bits")
     low, high = CONFIG_BOUNDS.get(name, (0, limits.OFFSET_MAX))
     return min(max(value, low), high)
 
@@ -131,7 +134,7 @@ async def get_topic(request: HttpRequest) -> Response:
     """Get the state and config of a topic."""
     broker = request.broker
     topic = broker.streams.topic(request.topic)
-    await broker.routing.drain(topic.name)
+    await broker.routers.drain(topic.name)
     states = [await broker.states.settled(topic, partition) for partition in request.partitions_of(topic)]
     state = states[0]
     if request.flag("touch", True):
@@ -225,7 +228,7 @@ def after_cursor(cursor: str | None) -> str:
         plain = cursor.replace(" ", "+")
         return msgspec.json.decode(base64.b64decode(plain, validate=True), type=_Cursor).after
     except (binascii.Error, ValueError, RecursionError):
-        raise invalid("the cursor is not one that a page before gave out") from None
+        raise invalid("the cursor is not the next_cursor of an earlier page") from None
 
 
 async def delete_topic(request: HttpRequest) -> Response:
@@ -235,18 +238,19 @@ async def delete_topic(request: HttpRequest) -> Response:
     removed: list[str] = []
     deleted = False
     if topic is not None:
-        if request.flag("if_empty", False):
-            state = await broker.states.settled(topic, 0)
-            count = sum(
-                broker.states.state(topic, partition).count for partition in range(1, len(topic.streams))
-            )
-            if state.count + count:
-                raise TopicNotEmpty(topic.name, state.count + count)
-        removed = await broker.routing.forget(topic.name)
+        if_empty = request.flag("if_empty", False)
+        if if_empty:
+            await broker.routers.drain(topic.name)
+            states = [
+                await broker.states.settled(topic, partition) for partition in range(len(topic.streams))
+            ]
+            if count := sum(state.count for state in states):
+                raise TopicNotEmpty(topic.name, count)
+        removed = await broker.routers.forget(topic.name)
         if request.view is None:
             removed = [shown_id(name) for name in removed]
         try:
-            await broker.delete_topic(topic.name)
+            await broker.delete_topic(topic.name, if_empty=if_empty)
             deleted = True
         except TopicNotFound:
             deleted = False  # another request was first

@@ -30,12 +30,12 @@ async def get_work(request: HttpRequest) -> WorkStream:
     sse.check_accept(request)
     node = request.text("node")
     if not node:
-        raise invalid("say who works, with ?node=")
+        raise invalid("name the worker with ?node=")
     check_node(node)
     broker = request.broker
     topic = broker.streams.topic(request.topic)
     broker.queues.ready(topic.name, request.partition)  # raises unless it is a queue
-    await broker.routing.drain(topic.name)
+    await broker.routers.drain(topic.name)
     broker.activity.read(topic.topic_id)
     with ExitStack() as held:
         held.enter_context(sse.admitted(request))

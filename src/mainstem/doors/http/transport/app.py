@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Token
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from mainstem import events, limits
+from mainstem.api import routes
 from mainstem.api.access import CLUSTER_NAME, Operation, ResourceType
-from mainstem.api.routes import CATALOG, REGISTRY, Body, Route
+from mainstem.api.route import CATALOG, REGISTRY, Body, Route
 from mainstem.broker.access.principal import ANONYMOUS
-from mainstem.broker.streams import ClientTurns
+from mainstem.broker.streams import ClientActivity
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.live import websocket
 from mainstem.doors.http.routes import iceberg, positions, schemas
@@ -23,12 +25,22 @@ from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.auth import HttpClient
 from mainstem.doors.http.transport.context import Context, MountedApi
 from mainstem.doors.http.transport.encodings import packed, unpacked
-from mainstem.doors.http.transport.errors import Refusal, answer, error_response, throttled, unauthorized
+from mainstem.doors.http.transport.errors import (
+    Refusal,
+    answer,
+    error_response,
+    invalid,
+    throttled,
+    unauthorized,
+)
 from mainstem.doors.http.transport.namespaces import NamespaceView, current, plain_text
+from mainstem.doors.http.transport.origins import preflight
 from mainstem.doors.http.transport.requests import HttpRequest
-from mainstem.doors.http.transport.responses import Asgi, Push, Receive, Response, Send, Stream
+from mainstem.doors.http.transport.responses import Asgi, Header, Push, Receive, Response, Send, Stream
 from mainstem.doors.http.transport.routing import Endpoint
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, drop_frames
+
+HTTP_PACKED_BYTES_MIN = 1 * limits.KIB  # a smaller response is never compressed
 
 _log = events.named("http")
 
@@ -40,7 +52,10 @@ _CONTENT_TYPES = {
     Body.REGISTRY: (b"application/vnd.schemaregistry", *_JSON),
 }
 _FORBIDDEN = 403
+# Headers that decide who calls and what it means: of two, a proxy may have checked the other one.
+_SINGLE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin")
 _UNKNOWN_SUBROUTE = b"/v0/topics/"
+_REPEATED = (routes.POST_RECORDS, routes.POST_DIFF)
 
 T = TypeVar("T")
 Write = Callable[[Response], Awaitable[None]]
@@ -59,12 +74,17 @@ class App:
         return self.context.budget
 
     @property
-    def turns(self) -> ClientTurns:
-        return self.context.broker.streams.turns
+    def client_activity(self) -> ClientActivity:
+        return self.context.broker.streams.client_activity
 
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
         self.context.clients.connected(transport)
+
+    def repeats(self, scope: Asgi) -> bool:
+        """Appends and reads of a broker alone: in a cluster, another broker may have to be asked."""
+        found = ROUTES.cached.get((scope["method"], scope["raw_path"]))
+        return found is not None and found[0].route in _REPEATED and not self.context.broker.cluster.shared
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -76,10 +96,17 @@ class App:
         """Serve one request. `write` sends a complete response in one call, if the server supports that."""
         started = perf_counter()
         exchange = _Exchange(self.context, scope, receive, started)
+        activity = self.client_activity
+        activity.tasks += 1
         try:
             response = await _response(exchange, scope)
+            allowed = self.context.origins.response_headers(exchange.header(b"origin"))
+            if allowed and isinstance(response, Response):
+                response = response._replace(headers=(*response.headers, *allowed))
+            elif allowed:
+                send = _with_headers(send, allowed)
             if isinstance(response, Response):
-                if len(response.body) >= limits.HTTP_PACKED_BYTES_MIN:
+                if len(response.body) >= HTTP_PACKED_BYTES_MIN:
                     response = await packed(
                         response, exchange.header(b"accept-encoding") or b"", exchange.off_loop
                     )
@@ -87,13 +114,16 @@ class App:
                 await (_send(response, send) if write is None else write(response))
             elif isinstance(response, Push):
                 exchange.release()  # a stream may last for hours, and counts as a stream instead
-                sent = await response.serve(receive, send)
+                with activity.waiting():
+                    sent = await response.serve(receive, send)
             else:
                 exchange.release()
-                sent = await _send_stream(response, receive, send)
+                with activity.waiting():
+                    sent = await _send_stream(response, receive, send)
         except ClientDisconnected:
             return
         finally:
+            activity.tasks -= 1
             exchange.release()
         self.context.traffic.served(
             exchange.route_name, response.status, perf_counter() - started, exchange.received, sent
@@ -104,6 +134,7 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
     try:
         return await exchange.run()
     except (MainstemError, Refusal) as error:
+        drop_frames(error)
         response = _answer_of(scope["path"])(error)
         return (
             response
@@ -114,7 +145,27 @@ async def _response(exchange: _Exchange, scope: Asgi) -> Response | Stream | Pus
         raise
     except Exception as error:  # noqa: BLE001 - one request must not take the server down
         _log.exception("request failed", path=scope["path"], method=scope["method"])
-        return error_response(500, "internal", f"a fault of the server: {type(error).__name__}")
+        drop_frames(error)
+        return error_response(500, "internal", f"an internal error: {type(error).__name__}")
+
+
+def _with_headers(send: Send, more: Sequence[Header]) -> Send:
+    """Send these headers with the head of a response."""
+
+    async def sending(message: Asgi) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
+
+
+def _check_single(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises Refusal 400."""
+    names = [name for name, _ in headers]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise invalid(f"the request has more than one header {name.decode()}")
 
 
 def _answer_of(path: str) -> Callable[[MainstemError | Refusal], Response]:
@@ -147,9 +198,16 @@ class _Exchange:
         found: tuple[Endpoint, dict[str, str]] | Refusal
         scope = self._scope
         context = self._context
+        if len(self._headers) != len(scope["headers"]):
+            _check_single(scope["headers"])
+        if scope["raw_path"][:1] != b"/":
+            raise Refusal(404, "not_found", "there is nothing at this path")
         context.origins.check(scope["method"], self._headers, anonymous=not context.clients.required)
+        if scope["method"] == "OPTIONS" and (answer := self._preflight()) is not None:
+            return answer
         mounted = context.mounted and context.mounted.get(scope["path"].split("/", 2)[1])
         if mounted:
+            context.origins.check_page(self._headers)  # some of its GETs create what they ask about
             return await self._serve_mounted(mounted)
         try:
             found = ROUTES.find(scope["method"], scope["raw_path"])
@@ -163,6 +221,8 @@ class _Exchange:
         endpoint, parameters = found
         route = endpoint.route
         self.route_name = endpoint.name
+        if endpoint.changes_by_get:
+            context.origins.check_page(self._headers)
         request = HttpRequest(
             self._context,
             client,
@@ -209,6 +269,19 @@ class _Exchange:
         request.audit(endpoint.name, kind, name, "done")
         return response
 
+    def _preflight(self) -> Response | None:
+        """The response to a browser's question before a request of another origin, if that origin is allowed."""
+        if self.header(b"access-control-request-method") is None:
+            return None
+        if not self._context.origins.response_headers(self.header(b"origin")):
+            return None
+        try:
+            ROUTES.find("OPTIONS", self._scope["raw_path"])
+        except Refusal as refusal:
+            allowed = dict(refusal.headers).get(b"allow")
+            return None if allowed is None else preflight(allowed)
+        return None
+
     async def _serve_mounted(self, api: MountedApi) -> Response:
         scope = self._scope
         client = await self._authenticated(Refusal(404, "not_found", ""))
@@ -219,13 +292,17 @@ class _Exchange:
         )
         self._holder = request.holder
         self._request = request
-        request.body = await self._receive_all(self._context.limits.body_bytes)
+        request.body = await self._receive_all(self._body_bound(carries=False))
         return await api.serve(request, scope["method"], scope["raw_path"].decode("latin-1"))
 
     async def _serve(self, endpoint: Endpoint, request: HttpRequest) -> Response | Stream | Push:
         scope = self._scope
         if self._context.broker.cluster.shared:
             query = scope["query_string"]
+            view = self._context.view
+            if view is not None and _NAMESPACE not in query:
+                # The other broker may listen for another namespace, or for all.
+                query = b"&".join(filter(None, (query, _NAMESPACE + quote(view.namespace).encode())))
             target = scope["raw_path"] + (b"?" + query if query else b"")
             where = RequestTarget(scope["method"], scope["scheme"], target)
             return await positions.serve(endpoint, request, where)
@@ -254,7 +331,7 @@ class _Exchange:
             self._context.broker.audit.record(
                 ANONYMOUS, self._host, "http", "AUTHENTICATE", "cluster", CLUSTER_NAME, "denied"
             )
-            raise unauthorized()
+            raise unauthorized(given=authorization is not None)
         return client
 
     def _token(self) -> bytes | None:
@@ -276,7 +353,9 @@ class _Exchange:
         bound = self._context.limits.inflight_per_key
         if bound and client.in_flight >= bound:
             raise throttled(
-                "max_inflight_per_key", bound, f"this key has {bound} requests under way, the most it may"
+                "max_inflight_per_key",
+                bound,
+                f"this key has {bound} requests in progress, the maximum for a key",
             )
         client.in_flight += 1
         self._client = client
@@ -304,8 +383,15 @@ class _Exchange:
 
     # Body
 
+    def _body_bound(self, *, carries: bool) -> int:
+        """The largest body; 0: any. One without records is decoded and served in one turn of the event loop."""
+        configured = self._context.limits.body_bytes
+        if carries:
+            return configured
+        return min(configured or limits.HTTP_CONTROL_BODY_BYTES_MAX, limits.HTTP_CONTROL_BODY_BYTES_MAX)
+
     async def _body(self, route: Route[Any]) -> bytes:
-        bound = self._context.limits.body_bytes
+        bound = self._body_bound(carries=route.carries)
         length = self.header(b"content-length")
         if bound and length is not None and (len(length) > 19 or (length.isdigit() and int(length) > bound)):
             raise _too_large(bound)

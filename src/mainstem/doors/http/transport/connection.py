@@ -6,6 +6,8 @@ a complete response is sent in one write; and a connection that makes no progres
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from typing import Any
 
 from uvicorn import Config
@@ -13,18 +15,31 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from mainstem import limits
+from mainstem import events, limits
+from mainstem.broker.eager_tasks import run_eagerly
 from mainstem.doors.budget import Seats, peer_of
 from mainstem.doors.http.transport.errors import error_response
 from mainstem.doors.http.transport.http2 import PREFACE, Http2Connection
-from mainstem.doors.http.transport.responses import ConnectionApp, Response
+from mainstem.doors.http.transport.repeated import RepeatedHead
+from mainstem.doors.http.transport.responses import JSON, Asgi, ConnectionApp, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
+
+HTTP_HEAD_S = 10.0  # time for the request line and headers, from the first byte
 
 HTTP_PIPELINE_REQUESTS_MAX = 32  # received behind another on one connection; above it, reading stops
 HTTP_HEAD_STEP_BYTES = 4 * limits.KIB  # parsed at a time, which bounds the requests that one step finds …
 HTTP_BODY_STEP_BYTES = 64 * limits.KIB  # … and the same inside a body
+HTTP_COUNTED_HEAD_BYTES_MIN = 4 * limits.KIB  # a head of this size counts as received until it is answered
 
 _JOINED_BYTES_MAX = 64 * limits.KIB  # a larger body is not copied behind its head
+
+_log = events.named("http")
+
+_ONLY_JSON = (JSON,)
+_JSON_HEADS = {  # by status, up to the length
+    status: b"%bcontent-type: application/json\r\ncontent-length: " % line
+    for status, line in STATUS_LINE.items()
+}
 
 
 class _ReadControl(FlowControl):
@@ -41,7 +56,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, config: Config, state: ServerState, app: ConnectionApp, seats: Seats) -> None:
         super().__init__(config, state, {})
         self._app = app
-        self._turns = app.turns
+        self._client_activity = app.client_activity
         self._budget = app.budget
         self._seats = seats
         self._peer = ""
@@ -51,10 +66,17 @@ class HttpConnection(HttpToolsProtocol):
         self._pace = UploadRate()  # of the body now being received
         self._head_since = 0.0  # when the head being received began; 0: none is
         self._head_bytes = 0
+        self._heads: deque[int] = (
+            deque()
+        )  # the counted bytes of the head of each request that is not answered
+        self._head_counted = 0  # of the one being received
+        self._heads_bytes = 0  # of all of them, and of the head being received
         self._in_body = False
         self._first: bytes | None = b""  # bytes received before the protocol is known
         self._read_pace = UploadRate()  # whether the client reads its responses
         self._unread_bytes = 0
+        # Set while the parser is between two requests: what was received last was exactly one.
+        self._repeated: RepeatedHead | None = None
 
     @property
     def idle(self) -> bool:
@@ -79,6 +101,7 @@ class HttpConnection(HttpToolsProtocol):
         self._hold(b"")
         self.pipeline.clear()
         self._count_waiting()
+        self._count_head(-self._heads_bytes)
 
     def unused_since(self) -> float | None:
         return self._used_at if self.idle else None
@@ -89,9 +112,9 @@ class HttpConnection(HttpToolsProtocol):
     # Receiving
 
     def data_received(self, data: bytes) -> None:
-        turns = self._turns
-        if turns.last is not self:
-            turns.last, turns.changed_at = self, self.loop.time()
+        activity = self._client_activity
+        if activity.last is not self:
+            activity.last, activity.changed_at = self, self.loop.time()
         if self._first is not None:
             data = self._first + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
@@ -101,14 +124,61 @@ class HttpConnection(HttpToolsProtocol):
             if data.startswith(PREFACE):
                 self._become_http2(data)
                 return
+        repeated, self._repeated = self._repeated, None
+        if repeated is not None and self.idle:
+            body = repeated.body_of(data)
+            if body is not None:
+                self._repeated = repeated
+                self._serve_repeated(repeated.scope, body)
+                return
         if self._unparsed:
             self._hold(self._unparsed + data)
-        elif len(data) <= HTTP_HEAD_STEP_BYTES and not self.pipeline:
+            return
+        starts = not self._in_body and not self._head_since and not self.pipeline
+        if len(data) <= HTTP_HEAD_STEP_BYTES and not self.pipeline:
             self._parse(data)
             if self.pipeline:
                 self._limit_pipeline()
         else:
             self._parse_in_steps(data)
+        if starts and not self.pipeline:
+            self._expect_repetition(data)
+
+    def _expect_repetition(self, data: bytes) -> None:
+        """Compare the next request with the one in `data`, if that is all of it."""
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or not cycle.keep_alive:
+            return
+        scope: Asgi = cycle.scope  # type: ignore[assignment]
+        if self._app.repeats(scope):
+            self._repeated = RepeatedHead.of(data, scope, self.url)
+
+    def _serve_repeated(self, scope: Asgi, body: bytes) -> None:
+        """Serve a request whose head was not parsed, because it is that of the one before."""
+        cycle = self.cycle = RequestResponseCycle(
+            scope=scope,  # type: ignore[arg-type]
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=True,
+            on_response=self.on_response_complete,
+        )
+        cycle.body += body
+        cycle.more_body = False
+        cycle.message_event.set()
+        try:
+            task = run_eagerly(self._run(cycle))
+        except Exception as error:  # noqa: BLE001  # a bug in one request must not take the server, nor hide
+            _log.failure("request failed", error, path=scope["path"])
+            self.transport.abort()
+        else:
+            if task is not None:
+                self._keep(task)
 
     def _parse(self, data: bytes) -> None:
         if self._in_body:
@@ -120,6 +190,20 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self._in_body:
             self.send_400_response("its head is too long")
+        if self._head_bytes >= HTTP_COUNTED_HEAD_BYTES_MIN:
+            self._count_head(self._head_bytes - self._head_counted)
+            self._head_counted = self._head_bytes
+            if self._budget.received.over(self._peer):
+                self._budget.floods_closed += 1
+                self.transport.abort()
+
+    def _count_head(self, more: int) -> None:
+        """Tell the budget what is held of heads."""
+        self._heads_bytes += more
+        if more > 0:
+            self._budget.received.take(self._peer, more)
+        elif more < 0:
+            self._budget.received.give(self._peer, -more)
 
     def _parse_in_steps(self, data: bytes) -> None:
         """Stop while enough requests wait: each takes far more memory than its bytes."""
@@ -162,10 +246,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._used_at = self.loop.time()
+        if self._heads and (counted := self._heads.popleft()):
+            self._count_head(-counted)
         if self.pipeline:
-            self._budget.turns.later(self._continue)
+            self._budget.turns.later(self._peer, self._continue)
         else:
-            super().on_response_complete()
+            self.flow.resume_reading()
 
     def _continue(self) -> None:
         """Serve the next request of the pipeline."""
@@ -200,7 +286,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_since = 0.0
-        self._head_bytes = 0
+        self._heads.append(self._head_counted)
+        self._head_bytes = self._head_counted = 0
         self._in_body = True
         self._pace.begin(self.loop.time())
         super().on_headers_complete()
@@ -217,7 +304,9 @@ class HttpConnection(HttpToolsProtocol):
     # Responding
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        task = self.loop.create_task(self._run(cycle))
+        self._keep(self.loop.create_task(self._run(cycle)))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
@@ -250,13 +339,15 @@ class HttpConnection(HttpToolsProtocol):
     # Watching
 
     def check(self, now: float) -> None:
-        """Close the connection if a head, a body or a reader makes no progress."""
-        slow_head = self._head_since and not self._in_body and now - self._head_since > limits.HTTP_HEAD_S
+        """Close the connection if a head, a body or a reader makes no progress, or if it is not used."""
+        slow_head = self._head_since and not self._in_body and now - self._head_since > HTTP_HEAD_S
         if self.flow.read_paused:
             self._pace.begin(now)  # reading is paused by us
         slow_body = self._in_body and self._pace.too_slow(now)
         if slow_head or slow_body or self._unread(now):
             self.transport.abort()
+        elif self.idle and not self._head_since and now - self._used_at > limits.HTTP_IDLE_S:
+            self.transport.close()
 
     def _unread(self, now: float) -> bool:
         size = self.transport.get_write_buffer_size()
@@ -268,6 +359,8 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _head(response: Response, status: int, keep_alive: bool) -> bytes:
+    if keep_alive and response.headers == _ONLY_JSON:
+        return b"%b%d\r\n\r\n" % (_JSON_HEADS[status], len(response.body))
     lines = [STATUS_LINE[status]]
     for name, value in response.headers:
         lines += (name, b": ", value, b"\r\n")

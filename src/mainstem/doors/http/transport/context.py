@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mainstem import limits
+from mainstem.api.server import ClientTraffic
 from mainstem.broker.broker import Broker
-from mainstem.broker.groups.lags import group_metrics, lake_metrics
 from mainstem.broker.history import History
 from mainstem.broker.namespaces import NamespaceView
-from mainstem.broker.reports import LakeReports, PipelineReports
 from mainstem.broker.watch_session_files import WATCH_SESSIONS, WatchSessionFiles
 from mainstem.doors.budget import Budget, Pool
 from mainstem.doors.http.transport.auth import HttpClients
@@ -85,12 +84,13 @@ class Context:
     sampled: list[Callable[[], Iterable[Metric]]] = field(
         default_factory=list
     )  # those that the history needs
+    connected: list[Callable[[], Iterable[ClientTraffic]]] = field(
+        default_factory=list
+    )  # the clients of other doors
     mounted: dict[str, MountedApi] = field(default_factory=dict)  # by the first segment of the path
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # streams end once it is set
     clients: HttpClients = field(init=False)
     live: LiveConnections = field(init=False)
-    lake_reports: LakeReports = field(init=False)
-    pipeline_reports: PipelineReports = field(init=False)
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,24 +102,11 @@ class Context:
             self.broker.rates.stored,
             WatchSessionFiles(options.data_dir / WATCH_SESSIONS) if options.workers else None,
         )
-        self.lake_reports = LakeReports(self.broker.log, self.broker.clock)
-        self.pipeline_reports = PipelineReports(self.broker.log, self.broker.clock)
         self.history = History(self.broker)
         self.broker.access.listeners.append(self.live.check_rights)
-        self.published += [
-            self.broker.log.commit_metrics.published,
-            self.broker.log.waiting_appends.published,
-            self.broker.rates.published,
-            self.broker.audit.published,
-            self.broker.schemas.published,
-            self.budget.published,
-            lambda: group_metrics(self.broker.log, self.broker.groups),
-            lambda: lake_metrics(self.broker.lake),
-            self.lake_reports.published,
-            self.pipeline_reports.published,
-        ]
+        self.published += [self.broker.metrics, self.budget.published]
 
     @property
     def body_bytes(self) -> int:
-        """Of requests being received and served."""
+        """Bytes of the requests being received and served."""
         return self.bodies.total

@@ -37,7 +37,7 @@ async def unpacked(encoding: bytes, body: bytes, bound: int, off_loop: OffLoop) 
     if name in (b"", b"identity") or not body:
         return body
     if name not in _UNPACK:
-        raise Refusal(415, "unsupported_media_type", "a body may be packed by gzip or zstd")
+        raise Refusal(415, "unsupported_media_type", "a body may be compressed with gzip or zstd")
     bound = min(bound or limits.HTTP_BODY_BYTES_MAX, _EXPANDED_BYTES_MIN + _EXPANDED_RATIO_MAX * len(body))
     unpack = _UNPACK[name]
     try:

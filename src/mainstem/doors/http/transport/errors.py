@@ -35,12 +35,14 @@ def invalid(message: str, detail: object = None) -> Refusal:
     return Refusal(400, "invalid_request", message, detail)
 
 
-def unauthorized() -> Refusal:
-    """The request has no credentials, or none that are known."""
+def unauthorized(*, given: bool) -> Refusal:
+    """The request has no credentials, or none that are known. `given`: it has some."""
     return Refusal(
         401,
         "unauthorized",
-        "this server needs a key: send it as Authorization: Bearer <key>, or a user and its password as Basic",
+        "the server does not accept this key, token or password"
+        if given
+        else "this server needs a key: send it as Authorization: Bearer <key>, or a user and its password as Basic",
         headers=((b"www-authenticate", b'Bearer, Basic realm="mainstem"'),),
     )
 
@@ -121,6 +123,7 @@ WIRE: dict[type[BaseException], _Row] = {
         429, "throttled", lambda error: {"limit": error.limit, "max": error.bound}, RETRY_SOON
     ),
     errors.Closed: _Row(503, "shutting_down", None, RETRY_SOON),
+    errors.PackageMissing: _Row(501, "not_installed"),  # not 503, which clients send again
     # doors/http/startup.py answers while the log is replayed, so nothing is missing because of a replay.
     errors.Unavailable: _Row(503, "not_ready", lambda error: {"replay_progress": 1.0}, RETRY_SOON),
 }

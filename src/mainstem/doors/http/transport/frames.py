@@ -50,7 +50,7 @@ def shown(topic: str, *, plain: bool) -> str:
 
 
 def tombstone_data(watch_page: WatchPage, *, first: bool, plain: bool = False) -> bytes:
-    """`first`: nothing of the topic was read through this connection before."""
+    """`first`: this connection has not read from the topic before."""
     gap = watch_page.page.tombstone
     if gap is None:
         raise InvariantBroken("a tombstone frame needs a tombstone")

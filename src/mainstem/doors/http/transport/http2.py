@@ -27,6 +27,11 @@ from mainstem.doors.budget import FrameRate, Seats, peer_of
 from mainstem.doors.http.transport.responses import Asgi, ConnectionApp, Header, Response
 from mainstem.doors.http.transport.upload_rate import UploadRate
 
+HTTP2_STREAMS_MAX = 256  # concurrent requests on one connection
+HTTP2_STREAM_WINDOW_BYTES = 1 * limits.MIB  # of a body, received and not yet consumed
+HTTP2_CONNECTION_WINDOW_BYTES = 16 * limits.MIB  # the same for all bodies of a connection
+HTTP2_RESETS_MAX = 1_000  # requests that a connection may start and cancel
+
 CONTROL_FRAMES_PER_S = 100.0  # frames without data on one connection …
 CONTROL_FRAMES_BURST = 500.0  # … and at once
 CONTROL_FRAMES_FREE = 32  # of one connection, which do not count for its principal
@@ -36,8 +41,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 _FRAME_HEAD_BYTES = 9
 _FRAME_BYTES_MAX = 16 * limits.KIB  # of a payload, as our settings allow
-_DATA, _HEADERS = 0, 1
-_END_STREAM = 1
+_DATA, _HEADERS, _CONTINUATION = 0, 1, 9
+_END_STREAM, _END_HEADERS = 1, 4
+_STREAM_BYTES = 4 * limits.KIB  # about what a request takes beside its head and body
 _FRAMES_PER_DATA_FRAME = 3  # control frames a client may send for each data frame it gets: window updates
 
 _NOT_FORWARDED = {b"connection", b"transfer-encoding", b"keep-alive", b"upgrade"}
@@ -54,6 +60,9 @@ class Http2Connection(asyncio.Protocol):
         self._free_frames = CONTROL_FRAMES_FREE
         self._received = b""  # frames not processed yet, and the start of an incomplete one
         self._preface = len(PREFACE)  # missing bytes of that frame
+        self._block_bytes = 0  # of a head whose last frame has not arrived
+        self._counted = 0  # of those bytes, as the budget counts them
+        self._held = 0  # of requests: heads, and bodies that the application has not taken
         self._working = False  # frames wait for their turn
         self._loop = asyncio.get_running_loop()
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
@@ -79,19 +88,21 @@ class Http2Connection(asyncio.Protocol):
         self._h2.initiate_connection()
         self._h2.update_settings(
             {
-                SettingCodes.MAX_CONCURRENT_STREAMS: limits.HTTP2_STREAMS_MAX,
-                SettingCodes.INITIAL_WINDOW_SIZE: limits.HTTP2_STREAM_WINDOW_BYTES,
+                SettingCodes.MAX_CONCURRENT_STREAMS: HTTP2_STREAMS_MAX,
+                SettingCodes.INITIAL_WINDOW_SIZE: HTTP2_STREAM_WINDOW_BYTES,
                 SettingCodes.MAX_HEADER_LIST_SIZE: limits.HTTP_HEAD_BYTES_MAX,
                 SettingCodes.ENABLE_CONNECT_PROTOCOL: 0,
             }
         )
-        self._h2.increment_flow_control_window(limits.HTTP2_CONNECTION_WINDOW_BYTES)
+        self._h2.increment_flow_control_window(HTTP2_CONNECTION_WINDOW_BYTES)
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._seats.leave(self._peer, self)
         self._state.connections.discard(self)
         self._received = b""
+        self._block_bytes = 0
+        self._count_received()
         self._writable.set()
         for stream in self._streams.values():
             stream.leave()
@@ -112,19 +123,45 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        turns = self._app.turns
-        if turns.last is not self:
-            turns.last, turns.changed_at = self, self._heard_at
+        activity = self._app.client_activity
+        if activity.last is not self:
+            activity.last, activity.changed_at = self, self._heard_at
         self._received = self._received + data if self._received else data
         if not self._working:
             self._work()
+        self._count_received()
+
+    def _count_received(self) -> None:
+        """Tell the budget what has arrived of incomplete frames and heads."""
+        held = len(self._received) + self._block_bytes
+        more, self._counted = held - self._counted, held
+        self._count(more)
+
+    def hold(self, more: int) -> None:
+        """Tell the budget what is held of requests."""
+        self._held += more
+        self._count(more)
+
+    def _count(self, more: int) -> None:
+        received = self._budget.received
+        if more < 0:
+            received.give(self._peer, -more)
+        elif more > 0:
+            received.take(self._peer, more)
+            if received.over(self._peer) and not self.transport.is_closing():
+                self._budget.floods_closed += 1
+                self.transport.abort()
 
     def _work(self) -> None:
         """Process some frames, and others after the loop has served other connections."""
         self._working = False
         if self.transport.is_closing():
             return
-        frames = _whole_frames(self._received, self._preface)
+        frames = _whole_frames(self._received, self._preface, self._block_bytes)
+        self._block_bytes = frames.block_bytes
+        if self._block_bytes > limits.HTTP_HEAD_BYTES_MAX:
+            self._close_for(ErrorCodes.ENHANCE_YOUR_CALM)
+            return
         if frames.control and not self._affordable(frames.control):
             self._budget.floods_closed += 1
             self._close_for(ErrorCodes.ENHANCE_YOUR_CALM)
@@ -136,9 +173,13 @@ class Http2Connection(asyncio.Protocol):
         if frames.more:
             self.transport.pause_reading()
             self._working = True
-            self._budget.turns.later(self._work)
+            self._budget.turns.later(self._peer, self._go_on)
         elif not self.transport.is_reading():
             self.transport.resume_reading()
+
+    def _go_on(self) -> None:
+        self._work()
+        self._count_received()
 
     def _affordable(self, control: int) -> bool:
         """Whether the client may send frames that carry no data."""
@@ -193,6 +234,7 @@ class Http2Connection(asyncio.Protocol):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
         stream = self._streams[number] = _Stream(self, number, _scope(headers, self.transport))
+        self.hold(stream.head_bytes)
         task = self._loop.create_task(self._run(stream))
         task.add_done_callback(self._state.tasks.discard)
         self._state.tasks.add(task)
@@ -202,7 +244,7 @@ class Http2Connection(asyncio.Protocol):
         self._resets += 1
         if number in self._streams:
             self._streams[number].leave()
-        if self._resets > limits.HTTP2_RESETS_MAX:
+        if self._resets > HTTP2_RESETS_MAX:
             self._close_for(ErrorCodes.ENHANCE_YOUR_CALM)
 
     async def _run(self, stream: _Stream) -> None:
@@ -216,6 +258,7 @@ class Http2Connection(asyncio.Protocol):
             stream.leave()  # the client ended the stream or the connection meanwhile
         finally:
             del self._streams[stream.number]
+            self.hold(-stream.head_bytes - stream.unread_bytes)
             self._flush()
             if self._closing and not self._streams:
                 self.transport.close()
@@ -294,6 +337,8 @@ class _Stream:
         self._connection = connection
         self._parts: list[bytes] = []
         self._size = 0  # of the parts, as flow control counts them
+        self.head_bytes = _STREAM_BYTES + sum(len(name) + len(value) for name, value in scope["headers"])
+        self.head_bytes += len(scope["raw_path"]) + len(scope["query_string"])
         self._news = asyncio.Event()
         self.number = number
         self.scope = scope
@@ -306,8 +351,14 @@ class _Stream:
         self.read_pace = UploadRate(asyncio.get_running_loop().time())
         self.blocked = False  # the client's window has no room for the response
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of the body, that the application has not taken."""
+        return self._size
+
     def feed(self, data: bytes, size: int) -> None:
         self.pace.heard(size)
+        self._connection.hold(size)
         self._parts.append(data)
         self._size += size
         self._news.set()
@@ -329,6 +380,7 @@ class _Stream:
             return {"type": "http.disconnect"}
         body, size = b"".join(self._parts), self._size
         self._parts, self._size = [], 0
+        self._connection.hold(-size)
         self._connection.consumed(self.number, size)
         more = not self.ended
         self._told = not more
@@ -362,25 +414,30 @@ class _WholeFrames(NamedTuple):
     end: int  # the position after them
     control: int  # those that carry no data and start no request
     more: bool  # others follow that are complete
+    block_bytes: int  # of a head whose last frame is not among them
 
 
-def _whole_frames(data: bytes, skipped: int) -> _WholeFrames:
-    """The complete frames at the start, after `skipped` bytes of the preface, up to the number of one turn."""
+def _whole_frames(data: bytes, skipped: int, block: int) -> _WholeFrames:
+    """The complete frames at the start, after `skipped` bytes of the preface, up to the number of one turn.
+
+    `block`: bytes of a head whose last frame has not arrived."""
     at, frames, control = skipped, 0, 0
     while len(data) - at >= _FRAME_HEAD_BYTES:
         length = int.from_bytes(data[at : at + 3], "big")
         kind, flags = data[at + 3], data[at + 4]
         end = at + _FRAME_HEAD_BYTES + length
         if length > _FRAME_BYTES_MAX:
-            return _WholeFrames(len(data), control, False)  # h2 rejects it
+            return _WholeFrames(len(data), control, False, block)  # h2 rejects it
         if end > len(data):
             break
         if frames == HTTP2_FRAMES_PER_TURN:
-            return _WholeFrames(at, control, True)
+            return _WholeFrames(at, control, True, block)
         frames += 1
+        if kind in (_HEADERS, _CONTINUATION):
+            block = 0 if flags & _END_HEADERS else block + length
         control += kind not in (_DATA, _HEADERS) or (kind == _DATA and not length and not flags & _END_STREAM)
         at = end
-    return _WholeFrames(at if len(data) >= skipped else 0, control, False)
+    return _WholeFrames(at if len(data) >= skipped else 0, control, False, block)
 
 
 def _scope(headers: list[Header], transport: asyncio.Transport) -> Asgi:

@@ -38,7 +38,7 @@ class LiveConnections:
         self._watcher_groups: dict[RecordFormat, SharedEventStream] = {}
 
     def watcher_group(self, form: RecordFormat) -> SharedEventStream:
-        """Of the event streams that show records in this form."""
+        """The group of event streams that show records in this form."""
         watcher_group = self._watcher_groups.get(form)
         if watcher_group is None:
             watcher_group = self._watcher_groups[form] = SharedEventStream(

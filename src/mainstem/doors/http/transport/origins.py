@@ -11,17 +11,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mainstem import limits
 from mainstem.config import Config
 from mainstem.doors.http.transport.errors import Refusal
+from mainstem.doors.http.transport.responses import Header, Response
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ANY = "*"
+_EXPOSED_HEADERS = b"location, mainstem-position, retry-after"
+_REQUEST_HEADERS = (
+    b"accept, authorization, content-type, idempotency-key, last-event-id, mainstem-forward, "
+    b"mainstem-position, traceparent"
+)
+_PREFLIGHT_S = b"600"  # a browser asks again after this
 
 
 @dataclass(frozen=True, slots=True)
 class OriginPolicy:
-    origins: frozenset[str] = frozenset()  # beside the server's own
-    hosts: frozenset[str] = frozenset()  # names of this server, beside addresses and localhost
+    origins: frozenset[str] = frozenset()  # in addition to the server's own
+    hosts: frozenset[str] = frozenset()  # names of this server, in addition to addresses and localhost
 
     @classmethod
     def of(cls, config: Config) -> OriginPolicy:
@@ -39,26 +47,46 @@ class OriginPolicy:
         """Raises Refusal 403 for a request that a page of another site makes, or that names another server.
 
         A read with credentials needs no check of its host: another site does not have them."""
+        self.check_host(headers, anonymous=anonymous)
+        if socket or method not in _SAFE_METHODS:
+            self.check_page(headers)
+
+    def check_host(self, headers: Mapping[bytes, bytes], *, anonymous: bool) -> None:
+        """Raises Refusal 421."""
         if anonymous and not self._is_ours(_host(headers)):
             raise Refusal(
                 421,
                 "misdirected_request",
                 "this server does not answer to that Host: add the name with --allowed-hosts",
             )
+
+    def check_page(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raises Refusal 403 for a request that changes something, from a page of another site."""
         origin = headers.get(b"origin")
         if origin is None:
             site = headers.get(b"sec-fetch-site")
-            if method not in _SAFE_METHODS and site is not None and site not in (b"same-origin", b"none"):
+            if site is not None and site not in (b"same-origin", b"none"):
                 raise _foreign()
-            return
-        if (socket or method not in _SAFE_METHODS) and not self._admits(origin, headers):
+        elif not self._admits(origin, headers):
             raise _foreign()
 
+    def response_headers(self, origin: bytes | None) -> tuple[Header, ...]:
+        """What lets a page of another origin read a response; nothing unless its origin is allowed."""
+        if origin is None or not self.origins or not self._listed(origin):
+            return ()
+        return (
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED_HEADERS),
+            (b"vary", b"origin"),
+        )
+
+    def _listed(self, origin: bytes) -> bool:
+        return origin.decode("latin-1").lower() in self.origins or _ANY in self.origins
+
     def _admits(self, origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
-        text = origin.decode("latin-1").lower()
-        if text in self.origins or _ANY in self.origins:
+        if self._listed(origin):
             return True
-        _, found, authority = text.partition("://")
+        _, found, authority = origin.decode("latin-1").lower().partition("://")
         return bool(found) and authority == (headers.get(b"host") or b"").decode("latin-1").lower()
 
     def _is_ours(self, host: str) -> bool:
@@ -69,8 +97,25 @@ class OriginPolicy:
         return _is_address(host)  # a page of another site cannot have this server's address as its host
 
 
-@lru_cache(maxsize=1024)
+def preflight(allowed_methods: bytes) -> Response:
+    """The response to a browser that asks whether a page of an allowed origin may send a request."""
+    return Response(
+        204,
+        b"",
+        (
+            (b"access-control-allow-methods", allowed_methods),
+            (b"access-control-allow-headers", _REQUEST_HEADERS),
+            (b"access-control-max-age", _PREFLIGHT_S),
+        ),
+    )
+
+
 def _is_address(host: str) -> bool:
+    return len(host) <= limits.KEPT_NAME_CHARS_MAX and _parses_as_address(host)
+
+
+@lru_cache(maxsize=1024)
+def _parses_as_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -15,7 +15,7 @@ def check_place(request: HttpRequest, url: str) -> None:
     path = _local_path(url)
     if path is None:
         if not request.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-            raise _outside("only an administrator names a bucket")
+            raise _outside("only an administrator names a bucket or a catalog")
         return
     roots = request.context.path_roots
     if not roots:
@@ -34,7 +34,7 @@ def _outside(reason: str) -> Refusal:
 
 
 def _local_path(url: str) -> Path | None:
-    """None for the URL of a bucket."""
+    """None for the URL of a bucket, and for a table of a catalog."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(unquote(parts.path))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from mainstem.broker.streams import ClientTurns
+from mainstem.broker.streams import ClientActivity
 from mainstem.doors.budget import Budget
 from mainstem.doors.http.transport.namespaces import current, plain
 
@@ -56,10 +56,14 @@ class ConnectionApp(Protocol):
     def budget(self) -> Budget: ...
 
     @property
-    def turns(self) -> ClientTurns: ...
+    def client_activity(self) -> ClientActivity: ...
 
     def connected(self, transport: asyncio.Transport) -> None:
         """A connection was made."""
+        ...
+
+    def repeats(self, scope: Asgi) -> bool:
+        """Whether clients are likely to repeat this request, with other bodies, and it is served in few steps."""
         ...
 
     async def serve(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from mainstem import limits
 from mainstem.api.access import Operation, ResourceType
-from mainstem.api.routes import REGISTRY, Route, Scope
+from mainstem.api.route import REGISTRY, Route, Scope
 from mainstem.broker.namespaces import ID_SEPARATOR
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.schemas import subjects
@@ -40,6 +41,9 @@ class Endpoint:
     kind: ResourceType = field(init=False)
     parameter: str = field(init=False)
     audited: bool = field(init=False)  # it is administrative
+    changes_by_get: bool = field(
+        init=False
+    )  # a page of another site could have the browser of a user send it
 
     def __post_init__(self) -> None:
         kind, parameter = self.route.resource
@@ -48,6 +52,7 @@ class Endpoint:
             ("kind", kind),
             ("parameter", parameter),
             ("audited", _administrative(self.route)),
+            ("changes_by_get", self.route.method == "GET" and Scope.WRITE in self.route.scope),
         ):
             object.__setattr__(self, name, value)  # looked up once, not for each request
 
@@ -66,7 +71,7 @@ class Routes:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._shapes: dict[tuple[str | None, ...], dict[str, Endpoint]] = {}
         self._names: dict[tuple[str | None, ...], tuple[str, ...]] = {}
-        self._found: dict[tuple[str, bytes], tuple[Endpoint, dict[str, str]]] = {}  # recently requested paths
+        self.cached: dict[tuple[str, bytes], tuple[Endpoint, dict[str, str]]] = {}  # recently requested paths
         for endpoint in endpoints:
             route = endpoint.route
             segments = route.path.split("/")[1:]
@@ -76,13 +81,15 @@ class Routes:
 
     def find(self, method: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint and the path's parameters. Raises Refusal: 404, or 405 where only the method is wrong."""
-        known = self._found.get((method, raw_path))
+        known = self.cached.get((method, raw_path))
         if known is not None:
             return known
         found = self._look_up(method, raw_path)
-        if len(self._found) >= _PATHS_KEPT:
-            self._found.clear()
-        self._found[method, raw_path] = found
+        if len(raw_path) > limits.KEPT_NAME_CHARS_MAX:
+            return found
+        if len(self.cached) >= _PATHS_KEPT:
+            self.cached.clear()
+        self.cached[method, raw_path] = found
         return found
 
     def _look_up(self, method: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]]:
@@ -107,6 +114,8 @@ class Routes:
                     headers=((b"allow", allowed.encode()),),
                 )
             values = [_decoded(s) for s, fixed in zip(segments, shape, strict=True) if fixed is None]
+            if not all(values):
+                break  # a slash too many
             parameters = dict(zip(self._names[shape], values, strict=True))
             if "subject" in parameters:
                 parameters["subject"] = subjects.normal(parameters["subject"])

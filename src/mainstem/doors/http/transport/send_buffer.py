@@ -164,7 +164,7 @@ class SendBuffer:
     def _lose(self, error: BaseException) -> None:
         self.close()
         if not isinstance(error, OSError):  # servers raise it for a disconnected client
-            _log.warning("a client is cut off", error=repr(error))
+            _log.warning("client cut off", error=repr(error))
 
 
 def chunked(body: bytes) -> bytes:

@@ -1,20 +1,21 @@
 """Rates on the HTTP door.
 
-A request over the rate of its principal or namespace is delayed, up to `HTTP_THROTTLE_WAIT_MS_MAX`; the response shows
-the delay as `throttle_wait_ms`. A request that would wait longer gets 429 with the time in Retry-After, and has no
-effect. Event streams and sockets get their next records when the rate allows.
+A request over the rate of its principal, namespace or topic is delayed, up to `HTTP_THROTTLE_WAIT_MS_MAX`; the
+response shows the delay as `throttle_wait_ms`. A request that would wait longer gets 429 with the time in Retry-After,
+and has no effect. Event streams and sockets get their next records when the rate allows.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from mainstem import limits
 from mainstem.broker.rates import RateLimiter
 from mainstem.doors.http.transport.errors import Refusal
 from mainstem.doors.http.transport.requests import HttpRequest
 
-_DEFAULT_NAMESPACE = "default"
+HTTP_THROTTLE_WAIT_MS_MAX = (
+    5_000  # a request over its rate waits this long; what would wait longer is rejected
+)
 
 
 async def write_allowed(request: HttpRequest, topic: str, size: int, records: int) -> None:
@@ -22,7 +23,7 @@ async def write_allowed(request: HttpRequest, topic: str, size: int, records: in
     rates = request.broker.rates
     if not rates.stored.active:
         return
-    limiter = rates.producing(request.principal, _namespace(request, topic))
+    limiter = rates.producing(request.principal, topic)
     if limiter is None:
         return
     wait_ms = 0 if request.waited_to_publish else _checked(limiter, "producer_rate")
@@ -32,7 +33,7 @@ async def write_allowed(request: HttpRequest, topic: str, size: int, records: in
 
 async def publish_allowed(request: HttpRequest, topic: str) -> None:
     """Wait until the rate allows an earlier write: a socket's writes keep their order. Raises Refusal 429."""
-    limiter = request.broker.rates.producing(request.principal, _namespace(request, topic))
+    limiter = request.broker.rates.producing(request.principal, topic)
     if limiter is not None:
         request.waited_to_publish = True
         await asyncio.sleep(0)  # the write before begins, and is counted
@@ -49,20 +50,12 @@ async def read_allowed(request: HttpRequest, topic: str) -> RateLimiter | None:
 
 def reading(request: HttpRequest, topic: str) -> RateLimiter | None:
     """The limiter of a client's reads from a topic; None: no limit."""
-    rates = request.broker.rates
-    if not rates.stored.active:
-        return None
-    return rates.consuming(request.principal, _namespace(request, topic), None)
-
-
-def _namespace(request: HttpRequest, topic: str) -> str:
-    found = request.broker.streams.get(topic)
-    return _DEFAULT_NAMESPACE if found is None else found.namespace
+    return request.broker.rates.consuming(request.principal, topic, None)
 
 
 def _checked(limiter: RateLimiter, limit: str) -> int:
     wait_ms = limiter.debt_ms()
-    if wait_ms > limits.HTTP_THROTTLE_WAIT_MS_MAX:
+    if wait_ms > HTTP_THROTTLE_WAIT_MS_MAX:
         rate = int(limiter.slowest_rate())
         raise Refusal(
             429,
