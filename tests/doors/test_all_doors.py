@@ -18,26 +18,30 @@ from kio.schema.errors import ErrorCode
 
 from mainstem.address import Address
 from mainstem.api.access import ALLOW, DENY, LITERAL, PREFIXED, Operation
+from mainstem.api.route import Scope
+from mainstem.api.routes import ROUTES
 from mainstem.broker.access.keys import parse_keys
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.passwords import parse_users
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker, BrokerOptions
+from mainstem.doors.http.routes.table import ROUTES as endpoints
 from mainstem.doors.http.transport.origins import OriginPolicy
 from mainstem.doors.kafka.door import KafkaDoor
 from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import ProducerForbidden
 from mainstem.ledger.access_rules import AccessRule
-from mainstem.ports.clock import ManualClock
 from mainstem.records.building import build_batch
 from tests.doors.http.conftest import Api, code
+from tests.doors.http.watching import EventStream
 from tests.doors.kafka.messages import make
 from tests.doors.kafka.requests import produce
 from tests.doors.kafka.wire import Wire as KafkaWire
 from tests.doors.text.conftest import Wire as TextWire
 from tests.support.batches import batch, with_facts
 from tests.support.batches import produced as idempotent
+from tests.support.clock import ManualClock
 from tests.support.cluster import brokers_here
 
 HANDSHAKE, AUTHENTICATE = load_request_schema(17, 1), load_request_schema(36, 2)
@@ -418,6 +422,29 @@ async def test_pages_of_other_sites_change_nothing(tmp_path: Path, method: str) 
         assert (await ask(method, path, headers={"origin": "http://localhost"})).status_code < 300
         assert (await ask(method, path)).status_code < 300
         assert (await ask(method, path, headers={"sec-fetch-site": "cross-site"})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
+)
+async def test_a_page_of_another_site_takes_no_jobs(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with house(tmp_path, AccessOptions()) as all_doors:
+        api = all_doors.api
+        await api.client.put("/v0/topics/jobs", json={"type": "queue"})
+        await api.client.post("/v0/topics/jobs", json=WRITE)
+        async with EventStream(api.context, "/v0/topics/jobs/work?node=page", **headers) as stream:
+            assert stream.status == 403
+        async with EventStream(api.context, "/v0/topics/jobs/work?node=worker") as stream:
+            assert stream.status == 200
+
+
+def test_every_get_that_writes_is_known_to_be_one() -> None:
+    """A GET that needs the right to write must not be open to pages of other sites."""
+    by_get = {route.path for route in ROUTES if route.method == "GET" and Scope.WRITE in route.scope}
+    assert by_get == {"/v0/topics/{topic}/work"}
+    for path in by_get:
+        assert endpoints.find("GET", path.replace("{topic}", "t").encode())[0].changes_by_get
 
 
 async def test_a_name_that_is_not_the_servers_reaches_nothing_without_credentials(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kio.index import load_request_schema
 
 from mainstem.api import routes as R
 from mainstem.api.access import ALLOW, DENY, LITERAL, PREFIXED
-from mainstem.api.routes import Route, Scope
+from mainstem.api.route import Route, Scope
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.passwords import parse_users
 from mainstem.broker.groups.offsets import OffsetToCommit
@@ -29,7 +29,7 @@ from .test_all_doors import WRITE, House, basic, house, produced
 ROUNDS = 12
 
 TOPIC, GROUP, CLUSTER, ID = 2, 3, 4, 5
-QUEUE, ROUTER, TABLE, SPACE, SUBJECT = 101, 102, 103, 104, 105
+QUEUE, ROUTER, TABLE, SPACE, SUBJECT, BUCKET = 101, 102, 103, 104, 105, 106
 ALL, READ, WRITES, CREATE, DELETE, ALTER, DESCRIBE, SHOW_CONFIGS, ALTER_CONFIGS, IDEMPOTENT = (
     *range(2, 9),
     *range(10, 13),
@@ -58,12 +58,12 @@ class Model:
         ]
         reads, administers = (READ, DESCRIBE, SHOW_CONFIGS), (CREATE, ALTER, ALTER_CONFIGS)
         granted: list[tuple[int, Iterable[int], Iterable[int]]] = [
-            (1, (TOPIC, GROUP, ROUTER, TABLE, ID, SPACE, SUBJECT), reads),
+            (1, (TOPIC, GROUP, ROUTER, TABLE, ID, SPACE, SUBJECT, BUCKET), reads),
             (2, (TOPIC,), (WRITES, CREATE)),
             (2, (ID,), (WRITES, DESCRIBE)),
-            (2, (SUBJECT,), (WRITES,)),
-            (4, (TOPIC, ROUTER, SUBJECT), (DELETE,)),
-            (8, (TOPIC, ROUTER, SUBJECT), administers),
+            (2, (SUBJECT, BUCKET), (WRITES,)),
+            (4, (TOPIC, ROUTER, SUBJECT, BUCKET), (DELETE,)),
+            (8, (TOPIC, ROUTER, SUBJECT, BUCKET), administers),
             (8, (TABLE, SPACE), (*administers, DELETE)),
             (8, (GROUP,), (DELETE, ALTER_CONFIGS)),
             (8, (ID,), (ALTER,)),
@@ -652,6 +652,7 @@ CALLS: dict[Route[Any], Callable[[Route[Any], random.Random], Call]] = {
     R.PUT_RATE: on_cluster(ALTER_CONFIGS, _WRONG),
     R.DELETE_RATE: on_cluster(ALTER_CONFIGS),
     R.GET_OVERVIEW: some(READ, TOPIC),
+    R.GET_CLIENTS: on_cluster(DESCRIBE),
     R.GET_SERVER_HISTORY: some(READ, TOPIC),
     R.GET_TOPIC_HISTORY: on(TOPIC, READ),
     R.LIST_SETTINGS: some(READ, TOPIC),

@@ -28,6 +28,8 @@ PRINCIPALS_KEPT = 10_000  # whose rates are known
 RECEIVED_BYTES_MAX = (
     256 * limits.MIB
 )  # of unfinished requests, and of those behind others of their connection
+# Of large appends that are written at once, so that the commit path has room for others.
+APPEND_BYTES_MAX = 1 * limits.MIB
 REQUESTS_WAITING_MAX = 16 * limits.KIB  # parsed, behind others of their connection
 RESPONSE_BYTES_MAX = 256 * limits.MIB  # of large responses that clients have not read
 STEP_S = 0.002  # a client that sends requests ahead is served for about this long in one step
@@ -55,7 +57,8 @@ class Pool:
         return self._held.get(principal, 0)
 
     def fits(self, principal: str, amount: int) -> bool:
-        """Whether the principal may take so much more. What is larger than the pool fits only an empty one."""
+        """Whether the principal may take this much more. A request larger than the pool is only granted while the pool
+        is empty."""
         most = self._most()
         if not self.total:
             return True
@@ -147,24 +150,46 @@ class FrameRate:
 
 
 class Turns:
-    """Work of clients that sent far ahead: one step in each turn of the event loop, so that others come between."""
+    """Work of clients that sent far ahead: one step in each turn of the event loop, so that others come between.
+
+    Principals are served in turn, the steps of each in order: a principal gains nothing by many connections, and a
+    client that sends one request at a time never waits here, also if it shares its address with one that floods."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # by principal; the next one first
+        self.waiting = 0
         self._scheduled = False
         self._ends = 0.0  # when the steps pause; 0: they begin
+        self._share_ends = 0.0  # of this turn of the loop; 0: nobody has used it
+        self._stepping = False
 
-    def later(self, step: Callable[[], None]) -> None:
-        self._waiting.append(step)
+    def later(self, principal: str, step: Callable[[], None]) -> None:
+        line = self._waiting.get(principal)
+        if line is None:
+            line = self._waiting[principal] = deque()
+        line.append(step)
+        self.waiting += 1
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    async def wait(self) -> None:
+    async def wait(self, principal: str) -> None:
         """For a task that serves such a client: until its next step."""
         reached = asyncio.Event()
-        self.later(reached.set)
+        self.later(principal, reached.set)
         await reached.wait()
+
+    def share_ends(self) -> float:
+        """Until when a client that sent ahead may be served in this turn of the loop, by the monotonic clock. The
+        share is that of all such clients, and those that wait come first."""
+        if not self._share_ends:
+            mine = self._stepping or not self.waiting
+            self._share_ends = time.monotonic() + (STEP_S if mine else 0.0)
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        return self._share_ends
+
+    def _next_turn(self) -> None:
+        self._share_ends = 0.0
 
     def _run(self) -> None:
         """One step. The next one runs after the tasks that this one started, so that their time counts too."""
@@ -179,10 +204,21 @@ class Turns:
             self._ends = 0.0
             loop.call_later(STEPS_AHEAD_PAUSE_S, self._run)
             return
+        self._share_ends, self._stepping = 0.0, True
         try:
-            self._waiting.popleft()()
+            self._next()()
         finally:
+            self._stepping = False
             loop.call_soon(self._run)
+
+    def _next(self) -> Callable[[], None]:
+        principal = next(iter(self._waiting))
+        line = self._waiting.pop(principal)
+        step = line.popleft()
+        self.waiting -= 1
+        if line:
+            self._waiting[principal] = line  # behind the others
+        return step
 
 
 class BudgetedConnection(Protocol):
@@ -258,12 +294,13 @@ class Seats:
 
 
 class Budget:
-    """Of one process."""
+    """The budget of one process."""
 
     def __init__(self, connections_max: int | None = None) -> None:
         self.seats = Seats(connections_max or connection_limit())
         self.received = Pool(lambda: RECEIVED_BYTES_MAX)  # bytes of unfinished or waiting requests
         self.requests = Pool(lambda: REQUESTS_WAITING_MAX)  # parsed, behind others of their connection
+        self.appends = Pool(lambda: APPEND_BYTES_MAX)  # large appends under way
         self.responses = Pool(lambda: RESPONSE_BYTES_MAX)  # large responses, until clients have read them
         self.turns = Turns()
         self._frames: dict[str, FrameRate] = {}
@@ -274,7 +311,7 @@ class Budget:
         return Seats(min(limit, self.seats.limit), self.seats)
 
     def frame_rate(self, principal: str) -> FrameRate:
-        """Of all connections of a principal, so that a new connection does not reset it."""
+        """The rate of all connections of a principal, so that a new connection does not reset it."""
         rate = self._frames.pop(principal, None)
         if rate is None:
             rate = FrameRate(CONTROL_FRAMES_PER_PRINCIPAL_S, CONTROL_FRAMES_PER_PRINCIPAL_BURST)

@@ -57,10 +57,11 @@ def accepting(connect: Connect, context: ssl.SSLContext | None, budget: Budget) 
 
 
 class _Handshake(asyncio.Protocol):
-    """A client that has not finished its handshake. It takes a seat, which it loses to new connections if none is left.
+    """A client that has not finished its handshake. It counts as a connection, and new connections displace it when no
+    more are allowed.
 
-    The event loop's own handshakes are not counted, and would use up the descriptors of the process. So the loop
-    accepts a plain connection, and gets its socket back for the handshake."""
+    asyncio does not count its own handshakes, which could use up the descriptors of the process. So the loop accepts a
+    plain connection, and gets its socket back for the handshake."""
 
     def __init__(self, connect: Connect, context: ssl.SSLContext, seats: Seats) -> None:
         self._connect = connect
@@ -87,7 +88,7 @@ class _Handshake(asyncio.Protocol):
         return self._began
 
     def abort(self) -> None:
-        with contextlib.suppress(OSError):  # it is closed already
+        with contextlib.suppress(OSError):  # already closed
             self._socket.shutdown(socket.SHUT_RDWR)
 
     async def _shake_hands(self) -> None:

@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -133,6 +134,14 @@ def pipelined(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["http"], 8, b"", chunk, reads=True).run(seconds)
 
 
+@attack("http", Kind.PIPELINE)
+def pipelined_posts(addresses: Addresses, seconds: float) -> None:
+    """Records without end, each in a request of its own."""
+    Flood(addresses["http"], 8, b"", _json_post("/v0/topics/flooded", {"data": "x"}) * 5000, reads=True).run(
+        seconds
+    )
+
+
 @attack("http", Kind.UNREAD)
 def pipelined_unread(addresses: Addresses, seconds: float) -> None:
     """The same, and nobody reads the responses."""
@@ -148,7 +157,7 @@ def slow_readers(addresses: Addresses, seconds: float) -> None:
         b"POST /v0/topics/large/diff HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n%b" % (len(body), body)
     )
-    held = []
+    held: list[socket.socket] = []
     for _ in range(200):
         held.append(connect(addresses["http"]))
         held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -242,7 +251,7 @@ def http2_window_zero(addresses: Addresses, seconds: float) -> None:
         frame(_HEADERS, _END_HEADERS, stream, head) + frame(_DATA, _END_STREAM, stream, body)
         for stream in range(1, 180, 2)
     )
-    held = []
+    held: list[socket.socket] = []
     for _ in range(8):
         held.append(connect(addresses["http"]))
         held[-1].sendall(opening + streams)
@@ -337,7 +346,7 @@ def searched_bombs(addresses: Addresses, seconds: float) -> None:
 def watched_bombs(addresses: Addresses, seconds: float) -> None:
     """Event streams that watch such a topic from its start."""
     ends = time.monotonic() + seconds
-    held = []
+    held: list[socket.socket] = []
     request = _json_post("/v0/watch", {"topics": {"bomb": {"from_seq": 0}}})
     for _ in range(16):
         with connect(addresses["http"]) as asking:
@@ -360,7 +369,7 @@ def watched_bombs(addresses: Addresses, seconds: float) -> None:
 def half_frames(addresses: Addresses, seconds: float) -> None:
     """Requests that are never complete: 95 of 96 MiB on each of twenty connections."""
     head = struct.pack(">i", 96 << 20) + struct.pack(">hhih", 0, 9, 1, -1)
-    held = []
+    held: list[socket.socket] = []
     ends = time.monotonic() + seconds
     for _ in range(20):
         held.append(connect(addresses["kafka"]))
@@ -428,6 +437,31 @@ def kafka_groups(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["kafka"], 8, b"", b"".join(frames), reads=True).run(seconds)
 
 
+@attack("kafka", Kind.LOOKUPS)
+def kafka_many_items(addresses: Addresses, seconds: float) -> None:
+    """Requests that list as many items as the server takes, and more, on connections that come back."""
+    name = struct.pack(">h", 1) + b"g"
+
+    def listing(key: int, version: int, items: int, before: bytes = b"", item: bytes = name) -> bytes:
+        body = struct.pack(">hhih", key, version, 1, -1) + before + struct.pack(">i", items) + item * items
+        return struct.pack(">i", len(body)) + body
+
+    partition = name + struct.pack(">i", 1) + bytes(12)
+    chunks = (
+        listing(15, 0, 19_000),  # DescribeGroups
+        listing(3, 1, 19_000),  # Metadata
+        listing(2, 1, 9_000, struct.pack(">i", -1), partition),  # ListOffsets
+        listing(15, 0, 2_000_000),
+        listing(3, 1, 2_000_000),
+    )
+    floods = [Flood(addresses["kafka"], 2, b"", chunk, reads=True) for chunk in chunks]
+    threads = [threading.Thread(target=flood.run, args=(seconds,), daemon=True) for flood in floods]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 @attack("kafka", Kind.BOMBS)
 def kafka_bombs(addresses: Addresses, seconds: float) -> None:
     """Batches of 2 KB that decompress to 60 MiB, to a topic that checks each record."""
@@ -450,7 +484,7 @@ def unread_fetches(addresses: Addresses, seconds: float) -> None:
         + struct.pack(">iiqi", 1, 0, 0, 64 << 20)
     )
     request = struct.pack(">i", len(body)) + body
-    held = []
+    held: list[socket.socket] = []
     for _ in range(100):
         held.append(connect(addresses["kafka"]))
         held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -468,6 +502,14 @@ def kafka_pipelined(addresses: Addresses, seconds: float) -> None:
     )
     chunk = b"".join(struct.pack(">i", len(body)) + body for body in bodies) * 3000
     Flood(addresses["kafka"], 16, b"", chunk, reads=True).run(seconds)
+
+
+@attack("kafka", Kind.PIPELINE)
+def kafka_produces(addresses: Addresses, seconds: float) -> None:
+    """Thousands of small batches ahead, on each of eight connections."""
+    batch = bytes(build_batch([b"x" * 100], timestamps_ms=int(time.time() * 1000)))
+    produce = request_frame(requests.produce(9, "flooded", batch), 1)
+    Flood(addresses["kafka"], 8, b"", produce * 5000, reads=True).run(seconds)
 
 
 # Text
@@ -494,6 +536,13 @@ def text_puts(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["text"], 900, b"", (struct.pack("<I", len(body)) + body) * 12, reads=True).run(seconds)
 
 
+@attack("text", Kind.PIPELINE)
+def text_small_puts(addresses: Addresses, seconds: float) -> None:
+    """Small records without end."""
+    body = b"PUT flooded " + bytes(100)
+    Flood(addresses["text"], 16, b"", (struct.pack("<I", len(body)) + body) * 5000, reads=True).run(seconds)
+
+
 # Pulsar
 
 
@@ -515,6 +564,20 @@ def pulsar_lookups(addresses: Addresses, seconds: float) -> None:
     Flood(addresses["pulsar"], 64, _pulsar_connect(), asked * 2_000, reads=False).run(seconds)
 
 
+@attack("pulsar", Kind.PIPELINE)
+def pulsar_sends(addresses: Addresses, seconds: float) -> None:
+    """Messages without end."""
+    metadata = MessageMetadata(
+        producer_name=b"attacker", sequence_id=0, publish_time=1, uncompressed_size=100
+    ).SerializeToString()
+    send = simple_frame("send", producer_id=1, sequence_id=0, num_messages=1)[8:]
+    first = _pulsar_connect() + simple_frame(
+        "producer", producer_id=1, request_id=1, topic="persistent://public/default/flooded"
+    )
+    message = payload_frame(send, metadata, bytes(100))
+    Flood(addresses["pulsar"], 8, first, message * 5000, reads=True).run(seconds)
+
+
 @attack("pulsar", Kind.BOMBS)
 def pulsar_bombs(addresses: Addresses, seconds: float) -> None:
     """Batches of a few hundred bytes that decompress to 5 MiB."""
@@ -534,7 +597,7 @@ def pulsar_bombs(addresses: Addresses, seconds: float) -> None:
 def pulsar_half_frames(addresses: Addresses, seconds: float) -> None:
     """SENDs that are never complete: 4 of 5 MiB on each of four hundred connections."""
     frame = struct.pack(">I", 5 << 20) + bytes(4 << 20)
-    held = []
+    held: list[socket.socket] = []
     for _ in range(400):
         connection = connect(addresses["pulsar"])
         connection.sendall(_pulsar_connect())
@@ -622,7 +685,7 @@ def s3_unread(addresses: Addresses, seconds: float) -> None:
         setup.sendall(b"PUT /attacked/large HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n" % (head, size))
         setup.sendall(bytes(size))
         setup.recv(4096)
-    held = []
+    held: list[socket.socket] = []
     ends = time.monotonic() + seconds
     for _ in range(200):
         connection = connect(address)
@@ -648,7 +711,7 @@ def _hold_sent(address: Address, data: bytes, connections: int, seconds: float) 
     """Send the same on many connections, and hold them."""
     ends = time.monotonic() + seconds
     rest: dict[socket.socket, memoryview] = {}
-    held = []
+    held: list[socket.socket] = []
     while time.monotonic() < ends:
         if len(held) < connections:
             with contextlib.suppress(OSError):
@@ -670,7 +733,7 @@ def _hold_sent(address: Address, data: bytes, connections: int, seconds: float) 
 
 
 def _hold_silent(addresses: Addresses, doors: tuple[str, ...], seconds: float) -> None:
-    held = []
+    held: list[socket.socket] = []
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         for door in doors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -78,12 +80,14 @@ class Observed:
     failures: list[str] = field(default_factory=list)
     quiet_p99_ms: float = 0.0  # of the slowest probe without the attack
     rss_bytes: int = 0  # the highest
+    slowest_sync_ms: float = 0.0  # of a file beside the data: how long the disk makes anybody wait
 
     def __str__(self) -> str:
         latencies = ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.p99_ms.items())
         quiet = f"without the attack {self.quiet_p99_ms:.0f} ms"
         failures = f"{len(self.failures)} failures {self.failures[:3]}"
-        return f"p99: {latencies} ({quiet}); RSS {self.rss_bytes >> 20} MiB; {failures}"
+        disk = f"slowest sync {self.slowest_sync_ms:.0f} ms"
+        return f"p99: {latencies} ({quiet}); RSS {self.rss_bytes >> 20} MiB; {disk}; {failures}"
 
 
 @contextmanager
@@ -92,8 +96,9 @@ def observe(server: ServerProcess) -> Iterator[Observed]:
     observed = Observed()
     ended = threading.Event()
     memory = threading.Thread(target=_watch_memory, args=(server.pid, observed, ended), daemon=True)
+    disk = threading.Thread(target=_watch_disk, args=(server.ports_file.parent, observed, ended), daemon=True)
     probes = _probes(server)
-    for thread in (*probes, memory):
+    for thread in (*probes, memory, disk):
         thread.start()
     try:
         yield observed
@@ -102,6 +107,7 @@ def observe(server: ServerProcess) -> Iterator[Observed]:
             probe.finish()
         ended.set()
         memory.join()
+        disk.join()
         observed.p99_ms = {probe.name: probe.p99_ms for probe in probes}
         observed.samples = {probe.name: len(probe.seconds) for probe in probes}
         observed.failures = [failure for probe in probes for failure in probe.failures]
@@ -167,3 +173,17 @@ def _watch_memory(pid: int, observed: Observed, ended: threading.Event) -> None:
             observed.rss_bytes = max(observed.rss_bytes, process.memory_info().rss)
         except psutil.Error:
             return
+
+
+def _watch_disk(folder: Path, observed: Observed, ended: threading.Event) -> None:
+    """Sync a file of a few bytes now and then, as a server without clients would."""
+    file = os.open(folder / "disk", os.O_RDWR | os.O_CREAT)
+    try:
+        os.pwrite(file, bytes(4096), 0)
+        while not ended.wait(0.1):
+            began = time.perf_counter()
+            os.pwrite(file, b"x", 0)
+            os.fdatasync(file)
+            observed.slowest_sync_ms = max(observed.slowest_sync_ms, 1000 * (time.perf_counter() - began))
+    finally:
+        os.close(file)

@@ -36,8 +36,8 @@ from mainstem.doors.pulsar.wire import FrameBuffer, parse_frame, payload_frame, 
 from mainstem.doors.s3.door import S3Door
 from mainstem.doors.text.door import TextDoor
 from mainstem.errors import Throttled
-from mainstem.ports.clock import ManualClock
 from tests.support.certificates import make_self_signed
+from tests.support.clock import ManualClock
 
 
 class _Connection:
@@ -86,11 +86,40 @@ async def test_others_come_between_the_steps_of_clients_that_sent_ahead() -> Non
     turns = Turns()
     served: list[str] = []
     for _ in range(4):
-        turns.later(lambda: served.append("ahead"))
+        turns.later("ahead", lambda: served.append("ahead"))
     for _ in range(6):
         await asyncio.sleep(0)
         served.append("other")
     assert "ahead, ahead" not in ", ".join(served)
+
+
+async def test_a_principal_with_many_connections_gets_no_more_steps_than_one_with_one() -> None:
+    turns = Turns()
+    served: list[str] = []
+    for number in range(50):
+        turns.later("many", lambda number=number: served.append(f"many {number}"))  # type: ignore[misc]
+    turns.later("one", lambda: served.append("one"))
+    while turns.waiting:  # noqa: ASYNC110  # there is no event to await
+        await asyncio.sleep(0.001)
+    assert served.index("one") <= 1
+    assert served[:1] + served[2:] == [f"many {number}" for number in range(50)]
+
+
+async def test_clients_that_send_ahead_share_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("mainstem.doors.budget.time", clock)
+    turns = Turns()
+    first = turns.share_ends()
+    assert first > clock.monotonic()
+    clock.advance(1000)
+    assert turns.share_ends() == first
+    await asyncio.sleep(0.001)
+    assert turns.share_ends() > clock.monotonic()
+    await asyncio.sleep(0.001)
+    turns.later("waiting", lambda: None)
+    assert turns.share_ends() <= clock.monotonic()  # those that wait come first
+    while turns.waiting:  # noqa: ASYNC110  # there is no event to await
+        await asyncio.sleep(0.001)
 
 
 async def test_the_time_of_tasks_counts_for_the_step_that_started_them(
@@ -108,7 +137,7 @@ async def test_the_time_of_tasks_counts_for_the_step_that_started_them(
         clock.advance(1000)
 
     for number in range(3):
-        turns.later(lambda number=number: tasks.append(asyncio.ensure_future(serve(number))))  # type: ignore[misc]
+        turns.later("ahead", lambda number=number: tasks.append(asyncio.ensure_future(serve(number))))  # type: ignore[misc]
     for _ in range(10):
         await asyncio.sleep(0)
     assert served == [0]
