@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from pyiceberg.table import StaticTable
 
-from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableCommitRequest, TableWorkPage, TaskKind
 from mainstem.broker.broker import Broker
 from mainstem.ledger.streams import DeleteRecords
-from mainstem.ports.clock import ManualClock
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS
 from mainstem.tables.parts.materialise import materialise
 from mainstem.tables.publishing.publisher import Publisher, PublishReport
+from tests.support.clock import ManualClock
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Inside:
     async def collect(self) -> int:
         """What is garbage is noted, stays for its grace, and is collected."""
         before = await self.broker.lake.collect()
-        self.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+        self.clock.advance(LAKE_GARBAGE_GRACE_MS)
         return before.files + (await self.broker.lake.collect()).files
 
     async def snapshots(self) -> dict[int, list[int]]:

@@ -10,15 +10,14 @@ from typing import IO, Any
 import pytest
 from click.testing import CliRunner
 
-from mainstem import limits
 from mainstem.api.lake import LakeStatus
 from mainstem.cli.lake import lake as lake_command
 from mainstem.spark.driver.driver import Driver, DriverOptions
-from mainstem.spark.driver.status import DriverStatus
+from mainstem.spark.driver.status import LAKE_FAILURES_REPORTED_MAX, DriverStatus
 from mainstem.tables.file_io import StoreIO
 from mainstem.tables.parts.outputs import LocalOutputs
 from mainstem.tables.publishing import publisher as outbox
-from mainstem.tables.publishing.backoff import Backoff
+from mainstem.tables.publishing.backoff import LAKE_RETRY_S, Backoff
 from mainstem.tables.publishing.publisher import publish_tables
 from tests.support.driver import done_here
 
@@ -262,7 +261,7 @@ def test_any_exception_is_a_problem_of_its_topic_that_everybody_sees_until_its_c
     assert poison.met == 1
 
     lake.write(last, *numbers(5, 7))
-    now += limits.LAKE_RETRY_S - 1
+    now += LAKE_RETRY_S - 1
     assert only_failure(driver.run_once())[0] == hurt
     assert poison.met == 1  # it is not tried yet
     assert lake.values(last) == numbers(0, 7)
@@ -272,9 +271,9 @@ def test_any_exception_is_a_problem_of_its_topic_that_everybody_sees_until_its_c
     assert (poison.met, failure.failures) == (2, 2)
 
     poison.there = False
-    now += limits.LAKE_RETRY_S  # a second failure is waited for twice as long
+    now += LAKE_RETRY_S  # a second failure is waited for twice as long
     assert driver.run_once().failing() != ()
-    now += limits.LAKE_RETRY_S
+    now += LAKE_RETRY_S
     assert driver.run_once().failing() == ()
     assert lake.values(hurt) == numbers(0, 5)
     assert lake.operations(hurt) == ["append"]
@@ -307,5 +306,5 @@ def test_a_report_that_names_very_many_topics_is_still_kept(lake: Tabling) -> No
     lake.broker.report(driver_status.report("many", "idle", 0))
     reports = [driver["report"] for driver in lake.ask("GET", "/v0/lake/status")["drivers"]]
     (kept,) = [report for report in reports if report["holder"] == "many"]
-    assert len(kept["failing"]) == limits.LAKE_FAILURES_REPORTED_MAX
+    assert len(kept["failing"]) == LAKE_FAILURES_REPORTED_MAX
     lake.broker.report(DriverStatus().report("many", "idle", 0))

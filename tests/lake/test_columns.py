@@ -416,3 +416,35 @@ def test_lists_and_structs_are_read_with_what_they_hold() -> None:
     assert [error is None for error in errors] == [True, True, False, False]
     assert tags == [["a", None], [], None, None]
     assert places[0] == {"x": 1, "more": [{"n": Decimal("1.5")}, {"n": None}, None]}
+
+
+_keys = st.text(
+    st.characters(codec="utf-8", exclude_characters=".[") | st.sampled_from("\"\\`'/\n\0 "),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_keys, min_size=1, max_size=4, unique=True))
+@example(['q"x', "b\\y", "plain"])
+def test_any_key_is_read_at_every_level(keys: list[str]) -> None:
+    value = {key: number for number, key in enumerate(keys)}
+    flat = columns(*((f"c{number}", "long", f"$.{key}") for number, key in enumerate(keys)))
+    deep = columns(*((f"c{number}", "long", f"$.in.{key}") for number, key in enumerate(keys)))
+    empty = [[None] for _ in keys]
+    expected = [[number] for number, _ in enumerate(keys)]
+    assert decoded([json.dumps(value).encode()], flat) == ([None], expected)
+    assert decoded([json.dumps({"in": value}).encode()], deep) == ([None], expected)
+    assert decoded([b'{"in": null}'], deep) == ([None], empty)
+    fields = {key.lower(): key for key in keys if key.isprintable()}.values()
+    if fields:
+        quoted = ", ".join(f"`{key.replace('`', '``')}`: long" for key in fields)
+        found = {key: value[key] for key in fields}
+        wanted = columns(("s", f"struct<{quoted}>"))
+        assert decoded([json.dumps({"s": value}).encode(), b"{}"], wanted) == ([None, None], [[found, None]])
+        wrong = json.dumps({"s": dict.fromkeys(fields, "text")}).encode()
+        (reason,), arrays = decoded([wrong], wanted)
+        assert (reason is not None, arrays) == (True, [[None]])
+    (reason,), arrays = decoded([json.dumps({"in": dict.fromkeys(keys, "text")}).encode()], deep)
+    assert (reason is not None, arrays) == (True, empty)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from mainstem import limits
 from mainstem.api.lake import Sources
 from mainstem.client.broker import BrokerClient
-from mainstem.tables.publishing import delta
-from mainstem.tables.publishing.backoff import Backoff
-from mainstem.tables.publishing.delta import deliver
+from mainstem.tables.publishing import copies
+from mainstem.tables.publishing.backoff import LAKE_RETRY_S, Backoff
+from mainstem.tables.publishing.copies import deliver
+from mainstem.tables.publishing.delta import DeltaDelivery
 from mainstem.tables.publishing.publisher import publish_tables
 
 from .tabling import Tabling, numbers, tabling
@@ -156,7 +156,7 @@ def test_any_exception_is_a_problem_of_its_topic_and_is_tried_again_later(
     works.sort(key=lambda work: work.name)
     now = 0.0
     backoff = Backoff(lambda: now)
-    append = delta._Delivery._append
+    append = DeltaDelivery._append
 
     def poisoned(delivery: Any, *about: Any) -> bool:
         if delivery._work.topic == "outpoisoned":
@@ -164,13 +164,13 @@ def test_any_exception_is_a_problem_of_its_topic_and_is_tried_again_later(
         return append(delivery, *about)
 
     with monkeypatch.context() as poison:
-        poison.setattr(delta._Delivery, "_append", poisoned)
+        poison.setattr(DeltaDelivery, "_append", poisoned)
         report = deliver(lake.broker, works, backoff)
     assert report.problems == {"outpoisoned": "OverflowError: date value out of range"}
     assert values(tmp_path / "outsound") == numbers(0, 1)
     waiting = deliver(lake.broker, works, backoff)
     assert (waiting.problems, waiting.waiting) == (report.problems, {"outpoisoned"})
-    now += limits.LAKE_RETRY_S
+    now += LAKE_RETRY_S
     assert deliver(lake.broker, works, backoff).problems == {}
     assert values(tmp_path / "outpoisoned") == numbers(0, 1)
 
@@ -187,7 +187,7 @@ def test_delivery_that_fails_as_a_whole_hides_nothing_that_was_published(
     def missing(*about: object) -> None:
         raise ImportError("no module named deltalake")
 
-    monkeypatch.setattr(delta, "deliver", missing)
+    monkeypatch.setattr(copies, "deliver", missing)
     done = publish_tables(lake.broker)
     assert done.commits >= 2
     assert "no module named deltalake" in done.problems["outmissing"]

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from pyiceberg.table import StaticTable
 
-from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.erasures.matching import ErasureRequest
 from mainstem.broker.routers.service import RouterSettings
@@ -18,8 +17,9 @@ from mainstem.errors import TopicIncompatible
 from mainstem.ledger.config import TopicConfig
 from mainstem.log.objects.tiering import TIER_GRACE_MS, HotRetention
 from mainstem.log.verification.directory import DirectoryCheck
-from mainstem.ports.clock import ManualClock
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS
 from tests.support.byte_scan import directory_contents, files_with
+from tests.support.clock import ManualClock
 
 from .inside import Inside
 
@@ -75,7 +75,7 @@ async def finish(inside: Inside, id: str) -> None:
             assert (await inside.publish()).problems == {}
         elif "readers" in broker.erasures.waits_for(one):
             await broker.lake.collect()
-            inside.clock.advance(max(limits.LAKE_GARBAGE_GRACE_MS, TIER_GRACE_MS))
+            inside.clock.advance(max(LAKE_GARBAGE_GRACE_MS, TIER_GRACE_MS))
         await asyncio.sleep(0.01)  # a checkpoint is made by another process
     raise AssertionError(broker.erasures.waits_for(one))
 
@@ -100,7 +100,7 @@ async def test_no_file_of_the_log_or_a_table_holds_an_erased_record(tmp_path: Pa
         await broker.topic_tables.put("t", enabled=True, schema=_COLUMNS, delta=None)
         for first in range(0, 30, 10):
             await write(broker, *range(first, first + 10))
-            await broker.routing.drain("copy")
+            await broker.routers.drain("copy")
             await inside.work("materialise")
             await inside.publish()
         await write(broker, *range(30, 40))  # only in the log
@@ -135,12 +135,15 @@ async def test_no_file_of_the_log_or_a_table_holds_an_erased_record(tmp_path: Pa
         assert checked.repacked_files
 
 
-async def test_a_topic_with_a_delta_copy_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["Delta", "Iceberg"])
+async def test_a_topic_with_a_copy_elsewhere_is_refused(tmp_path: Path, kind: str) -> None:
+    delta = (tmp_path / "delta").as_uri() if kind == "Delta" else None
+    iceberg = "other.sales.t" if kind == "Iceberg" else None
     broker = await Broker.open(BrokerOptions(tmp_path / "data"))
     try:
         await broker.create_topic("t")
-        await broker.topic_tables.put("t", enabled=True, schema=None, delta=(tmp_path / "delta").as_uri())
-        with pytest.raises(TopicIncompatible, match="Delta"):
+        await broker.topic_tables.put("t", enabled=True, delta=delta, iceberg=iceberg)
+        with pytest.raises(TopicIncompatible, match=f"{kind} table"):
             await broker.erasures.accept(broker.topic("t"), ErasureRequest.of_key(KEY))
     finally:
         await broker.close()

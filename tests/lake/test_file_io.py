@@ -8,8 +8,8 @@ import pytest
 
 from mainstem.errors import NotFound
 from mainstem.ports.objectstore.blocking import BlockingStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.tables.file_io import StoreIO
+from tests.support.memory_store import MemoryObjectStore
 
 LOCATION = "s3://bucket/tables/t/metadata/one.avro"
 

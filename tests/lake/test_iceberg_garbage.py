@@ -18,10 +18,11 @@ from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import Topic
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.tables.publishing.publisher import Publisher
+from mainstem.tables.publishing.snapshots import TABLE_SNAPSHOT_AGE_MS
 from mainstem.tables.topic_tables import TopicTables
+from tests.support.clock import ManualClock
 
 from .inside import Inside, append, rewritten
 
@@ -49,7 +50,7 @@ async def test_a_file_is_kept_while_the_table_has_not_followed_and_while_a_snaps
     assert await inside.collect() == 0  # its first snapshot does
     assert first in inside.files()
     assert await inside.snapshots() == {0: [0, 1, 2], 1: [0, 2]}
-    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    inside.clock.advance(TABLE_SNAPSHOT_AGE_MS + 1)
     assert (await inside.publish()).commits == 1
     assert await inside.collect() == 1
     assert first not in inside.files()
@@ -259,11 +260,11 @@ async def test_no_order_of_events_loses_or_doubles_a_record_or_loses_a_file(
                 live = live[rng.randrange(1, 4) :]
                 await inside.broker.trim("t", live[0])
             case "age":
-                inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS // 2)
+                inside.clock.advance(TABLE_SNAPSHOT_AGE_MS // 2)
         await check(inside, live, written)
     await inside.collect()
     await inside.publish()
-    inside.clock.advance(limits.TABLE_SNAPSHOT_AGE_MS + 1)
+    inside.clock.advance(TABLE_SNAPSHOT_AGE_MS + 1)
     await inside.publish()
     await inside.collect()
     assert [value for value in (await inside.snapshots())[0] if value >= live[0]] == live

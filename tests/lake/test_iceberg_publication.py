@@ -16,10 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from mainstem import limits
 from mainstem.api.lake import PlanRequest, TableWorkPage
 from mainstem.errors import StalePlan
 from mainstem.tables.parts.materialise import materialise
+from mainstem.tables.planning import LAKE_MERGE_PARTS_MIN
 from mainstem.tables.publishing.publisher import Publisher
 
 from .tabling import Tabling, numbers, tabling
@@ -190,13 +190,13 @@ def test_a_rewrite_that_fills_a_new_column_is_an_overwrite(lake: Tabling) -> Non
 def test_merged_parts_replace_what_they_were_made_of(lake: Tabling) -> None:
     lake.topic("small")
     lake.enable("small")
-    for start in range(limits.LAKE_MERGE_PARTS_MIN):
+    for start in range(LAKE_MERGE_PARTS_MIN):
         lake.write("small", {"n": start})
         lake.work("materialise")
         lake.publish()
     assert lake.work("merge") >= 1
     assert lake.publish().parts >= 1
-    assert [value["n"] for value in lake.values("small")] == list(range(limits.LAKE_MERGE_PARTS_MIN))
+    assert [value["n"] for value in lake.values("small")] == list(range(LAKE_MERGE_PARTS_MIN))
     assert lake.operations("small")[-1] == "replace"
     assert len(list(lake.table("small").scan().plan_files())) == 1
 
@@ -204,7 +204,7 @@ def test_merged_parts_replace_what_they_were_made_of(lake: Tabling) -> None:
 def test_what_is_shown_is_never_merged_with_what_is_not(lake: Tabling) -> None:
     lake.topic("joined")
     lake.enable("joined")
-    count = limits.LAKE_MERGE_PARTS_MIN
+    count = LAKE_MERGE_PARTS_MIN
     for start in range(count + 2):
         lake.write("joined", {"n": start})
         lake.work("materialise")
@@ -228,7 +228,7 @@ def test_a_merge_whose_parts_a_table_began_to_show_meanwhile_is_refused_and_plan
 ) -> None:
     lake.topic("overtaken")
     lake.enable("overtaken")
-    count = limits.LAKE_MERGE_PARTS_MIN
+    count = LAKE_MERGE_PARTS_MIN
     for start in range(count):
         lake.write("overtaken", {"n": start})
         lake.work("materialise")
@@ -350,7 +350,7 @@ def test_a_table_outlives_its_server_being_killed(tmp_path: Path) -> None:
 def test_old_snapshots_go_and_so_do_the_files_only_they_named(
     lake: Tabling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TABLE_SNAPSHOTS_KEPT", 3)
+    monkeypatch.setattr("mainstem.tables.publishing.snapshots.TABLE_SNAPSHOTS_KEPT", 3)
     lake.topic("busy")
     lake.enable("busy")
     for number in range(8):
@@ -369,7 +369,7 @@ def test_old_snapshots_go_and_so_do_the_files_only_they_named(
 
 
 def test_manifests_are_joined_before_they_are_many(lake: Tabling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TABLE_MANIFESTS_PER_TIER", 4)
+    monkeypatch.setattr("mainstem.tables.publishing.snapshots.TABLE_MANIFESTS_PER_TIER", 4)
     lake.topic("many")
     lake.enable("many")
     most = 0

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mainstem import limits
 from mainstem.api.lake import Publication, Sources
 from mainstem.errors import InvalidConfig, LogDamaged, NotFound, Unavailable
 from mainstem.ports.objectstore.open import open_store
@@ -131,8 +130,8 @@ def _files(tmp_path: Path) -> list[Path]:
 def test_a_task_that_fails_in_the_middle_deletes_what_it_wrote(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PARQUET_ROW_GROUP_ROWS_MAX", 5)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.PARQUET_ROW_GROUP_ROWS_MAX", 5)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 1)
     _fill(wal, 3)
     wal.damage(2)
     with pytest.raises(LogDamaged):
@@ -226,8 +225,8 @@ def test_a_damaged_part_file_is_named(tmp_path: Path, wal: WalFile) -> None:
 def test_rows_are_written_as_they_fill_and_no_more_is_held(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PARQUET_ROW_GROUP_BYTES", 4000)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 2000)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.PARQUET_ROW_GROUP_BYTES", 4000)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 2000)
     for i in range(50):
         wal.add(_batch(_values(10 * i, 10), [NOW_MS + j % 3 * DAY_MS for j in range(10)]))
     publication = _run(tmp_path, Sources(0, 500, (wal.extents(),)))
@@ -240,8 +239,8 @@ def test_rows_are_written_as_they_fill_and_no_more_is_held(
 def test_times_in_very_many_days_end_a_task_early_and_nothing_is_lost(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LAKE_DAYS_PER_TASK_MAX", 4)
-    monkeypatch.setattr(limits, "LAKE_FILES_OPEN_MAX", 2)
+    monkeypatch.setattr("mainstem.tables.parts.materialise.LAKE_DAYS_PER_TASK_MAX", 4)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.LAKE_FILES_OPEN_MAX", 2)
     wal.add(_batch(_values(0, 6), [NOW_MS + i // 2 * DAY_MS for i in range(6)]))
     wal.add(_batch(_values(6, 20), [NOW_MS + i * DAY_MS for i in range(20)]))
     base, found = 0, []
@@ -258,8 +257,8 @@ def test_times_in_very_many_days_end_a_task_early_and_nothing_is_lost(
 def test_days_that_come_one_by_one_are_counted_too(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LAKE_DAYS_PER_TASK_MAX", 4)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    monkeypatch.setattr("mainstem.tables.parts.materialise.LAKE_DAYS_PER_TASK_MAX", 4)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 1)
     for day in range(6):
         wal.add(_batch(_values(2 * day, 2), NOW_MS + day * DAY_MS))
     (part,) = _run(tmp_path, Sources(0, 12, (wal.extents(),))).parts
@@ -271,9 +270,9 @@ def test_days_that_come_one_by_one_are_counted_too(
 def test_days_beyond_the_open_files_take_further_files(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LAKE_FILES_OPEN_MAX", 2)
-    monkeypatch.setattr(limits, "PARQUET_ROW_GROUP_ROWS_MAX", 1)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.LAKE_FILES_OPEN_MAX", 2)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.PARQUET_ROW_GROUP_ROWS_MAX", 1)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 1)
     wal.add(_batch(_values(0, 12), [NOW_MS + i % 4 * DAY_MS for i in range(12)]))
     wal.add(_batch(_values(12, 12), [NOW_MS + i % 4 * DAY_MS for i in range(12)]))
     publication = _run(tmp_path, Sources(0, 24, (wal.extents(),)))
@@ -284,8 +283,8 @@ def test_days_beyond_the_open_files_take_further_files(
 def test_odd_records_open_a_file_of_their_own_kind_and_all_come_back(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PARQUET_ROW_GROUP_ROWS_MAX", 1)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    monkeypatch.setattr("mainstem.tables.parts.day_files.PARQUET_ROW_GROUP_ROWS_MAX", 1)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 1)
     wal.add(_batch(_values(0, 3), 253_402_300_799_000))
     wal.add(_batch(_values(3, 3), 1 << 61))  # shown on the same, the calendar's last, day
     wal.add(_batch(_values(6, 3), 253_402_300_799_000))
@@ -335,7 +334,7 @@ def test_any_range_of_any_log_reads_as_its_batches_do(
         at = first + count
     sources = Sources(base, base + length, (wal.extents(),), leave_out=tuple(leave_out))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LAKE_READ_BYTES", read_bytes)
+        patch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", read_bytes)
         batches = list(source_rows(sources, "orders", 2))
     found = [
         (offset, value)
@@ -352,8 +351,8 @@ def test_any_range_of_any_log_reads_as_its_batches_do(
 def test_a_large_task_makes_several_parts_that_tile_its_range(
     tmp_path: Path, wal: WalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LAKE_PART_BYTES", 3000)
-    monkeypatch.setattr(limits, "LAKE_READ_BYTES", 1)
+    monkeypatch.setattr("mainstem.tables.parts.materialise.LAKE_PART_BYTES", 3000)
+    monkeypatch.setattr("mainstem.tables.parts.source_rows.LAKE_READ_BYTES", 1)
     _fill(wal, 20)
     publication = _run(tmp_path, Sources(0, 205, (wal.extents(),)))
     parts = publication.parts

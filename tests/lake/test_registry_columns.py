@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import struct
+import time
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
@@ -48,6 +49,48 @@ def rows_of(
 
 def framed(id: int, body: bytes) -> bytes:
     return struct.pack(">bI", 0, id) + body
+
+
+# Schemas of types that use each other
+
+
+def _wide_avro(levels: int, width: int) -> str:
+    type: Any = "int"
+    for level in range(levels):
+        again = type if isinstance(type, str) else type["name"]
+        fields = [{"name": f"f{n}", "type": again if n else type} for n in range(width)]
+        type = {"type": "record", "name": f"R{level}", "fields": fields}
+    return json.dumps(type)
+
+
+def _wide_protobuf(levels: int, width: int) -> str:
+    text = 'syntax = "proto3";\n'
+    for level in range(levels, 0, -1):
+        fields = " ".join(f"M{level - 1} f{n} = {n + 1};" for n in range(width))
+        text += f"message M{level} {{ {fields} }}\n"
+    return text + "message M0 { int32 f = 1; }\n"
+
+
+def _wide_json(levels: int, width: int) -> str:
+    definitions: dict[str, Any] = {"d0": {"type": "integer"}}
+    for level in range(1, levels + 1):
+        reference = {"$ref": f"#/definitions/d{level - 1}"}
+        properties = {f"f{n}": reference for n in range(width)}
+        definitions[f"d{level}"] = {"type": "object", "properties": properties}
+    return json.dumps({**definitions[f"d{levels}"], "definitions": definitions})
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide"), [("AVRO", _wide_avro), ("PROTOBUF", _wide_protobuf), ("JSON", _wide_json)]
+)
+def test_a_small_schema_of_millions_of_fields_gives_no_columns(kind: str, wide: Any) -> None:
+    few, many = (WriterSchema(1, kind, wide(2, 10)), WriterSchema(2, kind, wide(6, 20)))
+    began = time.process_time()
+    table = table_of(few, many)
+    assert time.process_time() - began < 5.0
+    assert table.columns == table_of(few).columns
+    assert table.registry is not None
+    assert table.registry.ids == (1, 2)
 
 
 # Avro

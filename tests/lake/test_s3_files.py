@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import httpx
 import pyarrow as pa
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import RESTError
 from pyiceberg.schema import Schema
@@ -68,8 +71,22 @@ def test_only_clients_that_ask_for_it_get_s3_locations(lake: Tabling) -> None:
     vended = httpx.get(path, headers={"X-Iceberg-Access-Delegation": "vended-credentials"}).json()
     assert vended["metadata-location"].startswith("s3://tables/tables/")
     assert "file:" not in str(vended)
-    assert {"s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.region"} <= set(vended["config"])
-    signed = httpx.get(path, headers={"X-Iceberg-Access-Delegation": "remote-signing"}).json()["config"]
+    assert {
+        "s3.endpoint",
+        "s3.access-key-id",
+        "s3.secret-access-key",
+        "s3.session-token",
+        "s3.region",
+    } <= set(vended["config"])
+    # The files of a topic are not below the location of its table.
+    credentials = vended["storage-credentials"]
+    folder = vended["metadata"]["location"]
+    assert [folder.startswith(each["prefix"].rstrip("/")) for each in credentials] == [True, False]
+    assert credentials[1]["prefix"].startswith("s3://tables/parts/")
+    assert all(each["config"] == vended["config"] for each in credentials)
+    answer = httpx.get(path, headers={"X-Iceberg-Access-Delegation": "remote-signing"}).json()
+    assert "storage-credentials" not in answer
+    signed = answer["config"]
     assert "s3.secret-access-key" not in signed
     assert signed["s3.remote-signing-enabled"] == "true"
 
@@ -108,7 +125,9 @@ def test_files_of_topics_tables_are_read_only(lake: Tabling) -> None:
     assert before[:4] == b"PAR1"
     assert httpx.put(f"{url}/tables/{key}", content=b"x").status_code == 403
     assert httpx.delete(f"{url}/tables/{key}").status_code == 403
-    assert httpx.put(f"{url}/tables/tables/default/seen/x", content=b"x").status_code == 403
+    folder = lake.remote_catalog().load_table("default.seen").location().removeprefix("s3://")
+    assert httpx.put(f"{url}/{folder}/data/x", content=b"x").status_code == 403
+    assert httpx.put(f"{url}/tables/tables/x", content=b"x").status_code == 403
     assert httpx.put(f"{url}/tables/anything", content=b"x").status_code == 403
     assert httpx.get(f"{url}/tables/{key}").content == before
 
@@ -120,6 +139,52 @@ def test_a_table_at_the_s3_door_is_written_through_it(lake: Tabling) -> None:
     table.append(pa.table({"x": [3]}))
     found = lake.remote_catalog().load_table("default.mine").scan().to_arrow().column("x").to_pylist()
     assert sorted(found) == [1, 2, 3]
+
+
+def test_a_table_of_a_client_that_takes_credentials_is_for_every_machine(lake: Tabling) -> None:
+    catalog = lake.remote_catalog()
+    table = catalog.create_table("default.everywhere", SCHEMA)
+    assert table.location().startswith("s3://tables/tables/default/everywhere-")
+    table.append(pa.table({"x": [1]}))
+    seen = catalog.load_namespace_properties("default")
+    assert seen["location"] == "s3://tables/tables/default"
+    assert lake.catalog().load_namespace_properties("default")["location"].startswith("file:")
+    catalog.create_namespace("placed", {"location": f"file://{lake.data_dir}/objects/tables/placed"})
+    assert catalog.create_table("placed.here", SCHEMA).location().startswith("file:")
+    assert lake.catalog().create_table("default.only_here", SCHEMA).location().startswith("file:")
+
+
+@pytest.mark.parametrize("keys", ["", "boss,reader:read"])
+def test_files_of_a_table_can_be_written_before_it_is_created(tmp_path: Path, keys: str) -> None:
+    """As engines do for CREATE TABLE AS SELECT: the catalog vends credentials for the staged table."""
+    with pytest.MonkeyPatch.context() as patch:
+        if keys:
+            patch.setenv("MAINSTEM_API_KEYS", keys)
+        started = Tabling(tmp_path / "data", "--text", "off", "--kafka", "off")
+    try:
+        asking = {"X-Iceberg-Access-Delegation": "vended-credentials", "authorization": "Bearer boss"}
+        namespace = f"{started.url}/iceberg/v1/namespaces/default/tables"
+        body = {"name": "own", "schema": SCHEMA.model_dump(by_alias=True), "stage-create": True}
+        staged = [started.http.post(namespace, json=body, headers=asking).json() for _ in range(2)]
+        assert "metadata-location" not in staged[0]
+        folders = [each["metadata"]["location"].removeprefix("s3://tables/") for each in staged]
+        assert len(set(folders)) == 2
+        s3 = _door(staged[0]["config"])
+        s3.put_object(Bucket="tables", Key=f"{folders[0]}/data/1.parquet", Body=b"rows")
+        found = s3.get_object(Bucket="tables", Key=f"{folders[0]}/data/1.parquet")
+        assert found["Body"].read() == b"rows"
+        outside = ["tables/own", "tables/default/own-0123456789abcdef.topic/metadata/1", "parts/00/1"]
+        if keys:
+            outside += ["tables/default/own/1", f"{folders[1]}/1"]  # of other credentials
+            as_reader = {**asking, "authorization": "Bearer reader"}
+            reader = started.http.post(namespace, json=body, headers=as_reader)
+            assert reader.status_code == 403
+        for key in outside:
+            with pytest.raises(ClientError, match="AccessDenied"):
+                s3.put_object(Bucket="tables", Key=key, Body=b"x")
+        s3.close()
+    finally:
+        started.close()
 
 
 def test_a_location_at_the_s3_door_cannot_take_another_tables_folder(tmp_path: Path) -> None:
@@ -136,6 +201,19 @@ def test_a_location_at_the_s3_door_cannot_take_another_tables_folder(tmp_path: P
         maker = load_catalog("m", type="rest", uri=uri, token="maker")
         with pytest.raises(RESTError):
             maker.create_table("default.mine", SCHEMA, location=f"s3://tables/{key}")
+        boss.create_namespace("later")
+        for around in ("tables/later", "tables/later/"):  # later tables would be in it
+            for staged in (False, True):
+                body = {"name": "mine", "location": f"s3://tables/{around}", "stage-create": staged}
+                refused = started.http.post(
+                    "/iceberg/v1/namespaces/default/tables",
+                    json={**body, "schema": SCHEMA.model_dump(by_alias=True)},
+                    headers={
+                        "authorization": "Bearer maker",
+                        "X-Iceberg-Access-Delegation": "vended-credentials",
+                    },
+                )
+                assert (refused.status_code, "namespace" in refused.text) == (400, True), refused.text
         mine = maker.create_table("default.mine", SCHEMA, location="s3://tables/tables/default/mine-own")
         mine.append(pa.table({"x": [1]}))
         _check_scope(started, mine.io.properties, key)
@@ -145,19 +223,7 @@ def test_a_location_at_the_s3_door_cannot_take_another_tables_folder(tmp_path: P
 
 def _check_scope(lake: Tabling, vended: dict[str, Any], key: str) -> None:
     """Credentials for one table do not reach another."""
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import ClientError
-
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=vended["s3.endpoint"],
-        region_name=vended["s3.region"],
-        aws_access_key_id=vended["s3.access-key-id"],
-        aws_secret_access_key=vended["s3.secret-access-key"],
-        aws_session_token=vended["s3.session-token"],
-        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
-    )
+    s3 = _door(vended)
     folder = "tables/default/mine-own/"
     assert s3.list_objects_v2(Bucket="tables", Prefix=folder)["KeyCount"] > 0
     s3.put_object(Bucket="tables", Key=f"{folder}data/x", Body=b"x")
@@ -169,3 +235,16 @@ def _check_scope(lake: Tabling, vended: dict[str, Any], key: str) -> None:
     for call in refused:
         with pytest.raises(ClientError):
             call()
+
+
+def _door(vended: dict[str, Any]) -> Any:
+    """A client of the S3 door with vended credentials."""
+    return boto3.client(
+        "s3",
+        endpoint_url=vended["s3.endpoint"],
+        region_name=vended["s3.region"],
+        aws_access_key_id=vended["s3.access-key-id"],
+        aws_secret_access_key=vended["s3.secret-access-key"],
+        aws_session_token=vended["s3.session-token"],
+        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+    )

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import mainstem
+from mainstem import limits
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.tables.sql import engine
 from mainstem.tables.sql.messages import QueryDone, QueryFailed, RunQuery
 from mainstem.tables.sql.parsing import quoted_default
 from mainstem.testing.server import ServerProcess
+from tests.support.cluster import eventually
 
 from .tabling import Tabling, numbers, tabling
 
@@ -131,6 +136,20 @@ def test_a_query_only_reads_topics(lake: Tabling, query: str) -> None:
     assert rows(lake, "SELECT 1") == [[1]]
 
 
+@pytest.mark.parametrize("path", [".tmp/x", ".tmp/*", "x", "*", "./.tmp/../x", ".duckdb/x"])
+def test_a_query_reads_no_file_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Nor of the directory there that DuckDB would spill to."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", ".tmp/x", ".duckdb/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("secret")
+    answer = engine.SqlEngine().answer(RunQuery(f"SELECT content FROM read_text('{path}')", [], 9, "json"))
+    assert isinstance(answer, QueryFailed)
+    assert "disabled" in answer.message
+
+
 def test_a_query_has_limits(lake: Tabling) -> None:
     found = ask(lake, "FROM range(100)", limit=7)
     assert (len(found["rows"]), found["truncated"]) == (7, True)
@@ -147,6 +166,44 @@ def test_a_query_that_needs_too_much_memory_is_refused(monkeypatch: pytest.Monke
     answer = engine.SqlEngine().answer(RunQuery(query, [], 1, "json"))
     assert isinstance(answer, QueryFailed)
     assert (answer.kind, "fewer columns or rows" in answer.message) == ("too_large", True)
+
+
+def test_rows_that_are_large_are_cut_to_the_size_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstem.tables.sql.engine.SQL_RESULT_BYTES_MAX", 100_000)
+    answer = engine.SqlEngine().answer(
+        RunQuery("SELECT repeat('x', 10000) FROM range(100)", [], 1000, "json")
+    )
+    assert isinstance(answer, QueryDone)
+    assert (answer.truncated, 0 < len(answer.body) <= 110_000) == (True, True)
+
+
+def test_a_value_that_cannot_be_converted_is_the_querys_fault_wherever_it_is(lake: Tabling) -> None:
+    """DuckDB reports it in another way once it has given the first rows."""
+    for wrong in (0, 50_000):
+        query = f"SELECT CASE WHEN range = {wrong} THEN 'x' ELSE '1' END::INT FROM range(60000)"
+        status, text = refused(lake, query, limit=60_000)
+        assert (status, "Could not convert string" in text) == (400, True)
+
+
+def test_no_query_takes_more_memory_than_its_limit(lake: Tabling) -> None:
+    """Neither DuckDB nor the result: a list of 30 M numbers fits into DuckDB's share, but not as values of Python."""
+    broker = psutil.Process(lake.server.pid)
+
+    def ask_for_numbers(count: int) -> str:
+        query = f"SELECT list(range) FROM range({count})"
+        return lake.http.post("/v0/sql", json={"query": query}, timeout=60).text
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask_for_numbers, 30_000_000)
+        peak = 0
+        while not answer.done():
+            for child in broker.children():
+                with contextlib.suppress(psutil.Error):
+                    peak = max(peak, child.memory_info().rss)
+            wait([answer], 0.02)
+    assert "1024 MiB of memory" in answer.result()
+    assert 0 < peak < limits.SQL_MEMORY_BYTES + 300 * limits.MIB  # and what a worker has at its start
+    assert json.loads(ask_for_numbers(10))["rows"] == [[list(range(10))]]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +267,13 @@ def test_a_query_reads_only_what_its_sender_may_read(tmp_path: Path) -> None:
             assert status(both, reader) == 403
             assert status("FROM closed_two", reader) == 403
             assert status("WITH x AS (FROM default.closed_two) FROM x", reader) == 403
+            hidden, missing = (
+                http.post("/v0/sql", json={"query": f"FROM {name}"}, headers=reader)
+                for name in ("closed_two", "closed_six")
+            )
+            assert (hidden.status_code, missing.status_code) == (403, 403)
+            # Nothing tells that there is a topic, nor its real name.
+            assert hidden.text.replace("closed_two", "closed_six") == missing.text
             assert status("SELECT * FROM query('FROM closed_two')", reader) == 400
             assert status("SELECT 1", {}) == 401
         server.terminate()
@@ -253,3 +317,18 @@ def test_decimals_lists_and_structs_are_the_same_in_every_reader(lake: Tabling) 
     lake.work("rewrite")
     lake.publish()
     assert lake.operations("nested") == ["append", "overwrite"]
+
+
+def test_a_worker_is_ready_before_the_first_query_of_the_console(tmp_path: Path) -> None:
+    with tabling(tmp_path / "data", "--text", "off", "--kafka", "off") as started:
+        started.topic("t")
+        started.http.get("/")  # as programs that check whether the server is there
+        for _ in range(2):
+            assert started.http.get("/", headers={"sec-fetch-mode": "navigate"}).status_code == 200
+        eventually(lambda: _workers_started(started), bool)
+        assert started.ask("POST", "/v0/sql", {"query": "SELECT count(*) FROM t"})["rows"] == [[0]]
+        assert _workers_started(started) == 1
+
+
+def _workers_started(lake: Tabling) -> int:
+    return sum(line.get("event") == "worker started" for line in list(lake.server.lines))

@@ -14,10 +14,10 @@ from mainstem.broker.storage.migrations import migrate
 from mainstem.log.objects.backup import restore
 from mainstem.log.objects.migration import Progress
 from mainstem.log.objects.tiering import HotRetention
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
 from mainstem.ports.objectstore.open import open_store
+from tests.support.clock import ManualClock
 from tests.support.history import scan
 
 from .inside import Inside, append, rewritten

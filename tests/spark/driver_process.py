@@ -59,8 +59,8 @@ class DriverProcess:
         """Its last events, and what it wrote beside them."""
         return self.events[-20:], self._errors[-20:]
 
-    def wait(self) -> int:
-        code = self.process.wait(WAIT_S)
+    def wait(self, seconds: float = WAIT_S) -> int:
+        code = self.process.wait(seconds)
         self._finish()
         return code
 

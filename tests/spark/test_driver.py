@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from mainstem import limits
 from mainstem.client.broker import BrokerClient
 from mainstem.records.decoding import StoredRecord, decode_records
 from mainstem.spark.driver.driver import Driver, DriverOptions
 from mainstem.spark.driver.jobs import SparkRunner
+from mainstem.spark.driver.local_workers import LAKE_LOCAL_BYTES
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import eventually
 
@@ -64,7 +64,7 @@ def _fill(broker: Broker, topic: str, batches: int, partitions: int = 1) -> None
 
 def _fill_large(broker: Broker, topic: str) -> int:
     """More than runs without a Spark job. Returns the number of records."""
-    batches = limits.LAKE_LOCAL_BYTES // 900_000 + 1
+    batches = LAKE_LOCAL_BYTES // 900_000 + 1
     for _ in range(batches):
         broker.write(topic, *(os.urandom(30_000) for _ in range(30)))
     return 30 * batches

@@ -25,7 +25,7 @@ from tests.support.driver import lake_pass
 from .conftest import TIME_MS, Broker
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -75,6 +75,31 @@ def test_clicks_become_sessions_in_a_table(spark: SparkSession, broker: Broker, 
     assert sessions() == [("ada", "10:00", 2), ("ada", "12:00", 1), ("bob", "10:05", 1)]
     run_once(spark, pipeline, settings)
     assert len(sessions()) == 3  # nothing new, nothing twice
+
+
+def test_counts_by_key_are_updated_once_a_batch(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    from pyspark.sql.functions import count
+
+    broker.create("votes")
+    broker.create("votes.counted")
+    pipeline = Pipeline("votes")
+    pipeline.source("votes", schema="name string")
+
+    @pipeline.to_topic("votes.counted", key="name", mode="update")
+    def counted(votes: DataFrame) -> DataFrame:
+        return votes.groupBy("name").agg(count("*").alias("n"))
+
+    settings = PipelineSettings(broker.url, tmp_path)
+    for names in ("ada", "bob", "ada"), ("ada",):
+        broker.write("votes", *jsons(*({"name": name} for name in names)))
+        run_once(spark, pipeline, settings)
+    commits = PipelineRun(spark, pipeline, settings).checkpoint(pipeline.outputs["counted"]) / "commits"
+    (commits / "1").unlink()  # as if the driver had died right after the sink's commit
+    (commits / ".1.crc").unlink()
+    run_once(spark, pipeline, settings)
+    found = [(value["name"], value["n"]) for value in broker.values("votes.counted")]
+    assert sorted(found[:2]) == [("ada", 2), ("bob", 1)]
+    assert found[2:] == [("ada", 3)]
 
 
 def test_orders_are_joined_with_customers_and_go_on_after_a_restart(

@@ -181,9 +181,9 @@ def test_typed_columns_are_made_of_json_values(spark: SparkSession, broker: Brok
         .load(topic)
     )
     first, second = frame.orderBy("_offset").collect()
-    assert (first.id, first.name, first.tags, first.more.n, first._key) == (1, "a", ["x"], 1.5, b"k")
+    assert (first.id, first.name, first.tags, first.more.n, first["_key"]) == (1, "a", ["x"], 1.5, b"k")
     assert first.at.astimezone(UTC) == datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert (second.id, second.name, second._offset) == (2, None, 1)
+    assert (second.id, second.name, second["_offset"]) == (2, None, 1)
 
 
 def test_values_that_do_not_fit_are_null_an_error_or_left_out(
@@ -201,7 +201,7 @@ def test_values_that_do_not_fit_are_null_an_error_or_left_out(
     rows = typed("permissive").collect()
     assert len(rows) == 57
     assert [row.id for row in rows if row.id is not None] == list(range(50))
-    assert [row._corrupt_record for row in rows if row.id is None] == [
+    assert [row["_corrupt_record"] for row in rows if row.id is None] == [
         "nonsense", None, "", '{"id":"x"}', '{"id":1}{"id":2}', "[1]", "\ufffd",
     ]  # fmt: skip
     assert [row.id for row in typed("dropmalformed").collect()] == list(range(50))

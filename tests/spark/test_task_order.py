@@ -9,10 +9,9 @@ from unittest.mock import MagicMock
 
 import pyarrow as pa
 
-from mainstem import limits
 from mainstem.api.lake import PlanRequest
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.spark.driver.jobs import SparkRunner, bins, run_task
+from mainstem.spark.driver.jobs import LAKE_BIN_BYTES, SparkRunner, bins, run_task
 
 Worker = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -65,7 +64,7 @@ async def test_many_small_topics_are_one_job_with_few_tasks(tmp_path: Path) -> N
     for _ in range(36):
         await broker.append_values("large", [b"." * 900_000])
     tasks = (await broker.lake.plan(PlanRequest("test", tasks_max=1000))).tasks
-    groups = bins(tasks, limits.LAKE_BIN_BYTES)
+    groups = bins(tasks, LAKE_BIN_BYTES)
     await broker.close()
     assert len(tasks) == 101
     assert tasks[groups[0][0]].topic == "large"
@@ -86,7 +85,7 @@ class Deadly(OneByOne):
     def mapInArrow(self, worker: Any, schema: str) -> OneByOne:
         self.jobs += 1
         self.rows = []
-        if any(self._poisoned in encoded for group in worker._groups for _, encoded in group):
+        if any(self._poisoned in encoded for group in worker.groups for _, encoded in group):
             raise OSError("Python worker exited unexpectedly (crashed)")
         return super().mapInArrow(worker, schema)
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from mainstem.client.transport import KEY_ENV, URL_DEFAULT, URL_ENV
+from mainstem.client.environment import KEY_ENV, URL_DEFAULT, URL_ENV
 from mainstem.errors import InvalidInput
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)?")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_ENV = "MAINSTEM_SPARK_MASTER"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # which spark-submit sets for the Python program that it starts
 # Two attempts at a task: one killed Python worker must not fail the whole job.
 MASTER_DEFAULT = "local[*,2]"
 
@@ -46,7 +47,6 @@ def open_session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissing("the lake needs PySpark: pip install 'mainstem[lake]'") from None
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the host name
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -54,8 +54,11 @@ def open_session(
     # Workers use the same Python, so that they have the same packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    builder = builder.master(master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT)
-    for key, value in _merge_settings(_base_settings(master), settings or {}).items():
+    chosen = _master(master)
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the host name
+    builder = builder.master(chosen)
+    for key, value in _merge_settings(_base_settings(chosen), settings or {}).items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -65,7 +68,21 @@ def open_session(
 
 def on_this_machine(master: str | None = None) -> bool:
     """Whether tasks run on this machine, not on a cluster."""
-    return (master or os.environ.get(MASTER_ENV) or MASTER_DEFAULT).startswith("local")
+    return _master(master).startswith("local")
+
+
+def _master(master: str | None) -> str:
+    return master or os.environ.get(MASTER_ENV) or _submitted_master() or MASTER_DEFAULT
+
+
+def _submitted_master() -> str | None:
+    """The master of `spark-submit`, if that started this program."""
+    if _SUBMITTED not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # their settings are in its JVM
+    return SparkConf().get("spark.master")
 
 
 def _merge_settings(ours: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:

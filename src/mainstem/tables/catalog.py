@@ -53,6 +53,8 @@ from mainstem.tables import table_metadata, view_metadata
 from mainstem.tables.locations import FOLDER, S3_PREFIX, Locations
 from mainstem.tables.table_metadata import Changed, TableUpdates
 
+TABLE_METADATA_KEPT = 16  # tables whose parsed metadata a broker caches
+
 __all__ = [
     "DEFAULT_NAMESPACE",
     "FOLDER",
@@ -438,7 +440,7 @@ class Catalog:
 
     def _keep(self, location: str, metadata: Any) -> None:
         self._parsed[location] = metadata
-        while len(self._parsed) > limits.TABLE_METADATA_KEPT:
+        while len(self._parsed) > TABLE_METADATA_KEPT:
             self._parsed.popitem(last=False)
 
     # Relocation
@@ -508,6 +510,10 @@ class Catalog:
     def location_of(self, namespace: str) -> str:
         """Where tables of a namespace are, unless a client or the namespace names another place."""
         return f"{self.store_url}/{FOLDER}/{sanitised(namespace)[:200]}"
+
+    def place_of(self, namespace: str) -> str:
+        """Where new tables of a namespace are. Raises NamespaceNotFound."""
+        return self.properties(namespace).get("location") or self.location_of(namespace)
 
     def _new_folder(self, namespace: str, name: str, table_id: bytes, location: object) -> str:
         """The folder of a new table: the client's, else one below the location of the namespace."""

@@ -6,10 +6,12 @@ A nested type has fields of its own, each with a permanent id.
 from __future__ import annotations
 
 import datetime
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -245,6 +247,9 @@ def iceberg_type(field: Field) -> Any:
 # JSON
 
 
+_ODD_KEY = re.compile(r'["\\\x00-\x1f]')
+
+
 class UnfitValue(ValueError):
     """A value that its column cannot hold exactly."""
 
@@ -265,11 +270,34 @@ def json_type(field: Field) -> Any:
         case MapType(key, value):
             return dict[_map_key(key.type), json_type(value)] | None  # type: ignore[misc]
         case StructType(fields):
-            names = {
-                f"f{at}": each.sources[-1] if each.sources else each.name for at, each in enumerate(fields)
-            }
-            types = [(f"f{at}", json_type(each), None) for at, each in enumerate(fields)]
-            return msgspec.defstruct("Nested", types, rename=names, gc=False) | None
+            return object_type({_json_key(each): json_type(each) for each in fields}) | None
+
+
+def object_type(members: Mapping[str, Any]) -> Any:
+    """The Python type that an object with these keys is decoded as: a struct with the attributes f0, f1 …, or a dict
+    of undecoded values if a key has characters that structs cannot have."""
+    if any(_ODD_KEY.search(key) for key in members):
+        return dict[str, msgspec.Raw]
+    names = {f"f{at}": key for at, key in enumerate(members)}
+    fields = [(f"f{at}", kind, None) for at, kind in enumerate(members.values())]
+    return msgspec.defstruct("Object", fields, rename=names, gc=False)
+
+
+def _member(field: Field, members: dict[str, msgspec.Raw]) -> Any:
+    raw = members.get(_json_key(field))
+    try:
+        return None if raw is None else _decoder(field).decode(raw)
+    except msgspec.DecodeError as error:
+        raise UnfitValue(str(error)) from None
+
+
+@lru_cache(maxsize=1024)
+def _decoder(field: Field) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(json_type(field))
+
+
+def _json_key(field: Field) -> str:
+    return field.sources[-1] if field.sources else field.name
 
 
 def _map_key(kind: ColumnType) -> Any:
@@ -313,6 +341,8 @@ def fitting(kind: ColumnType, value: Any) -> Any:
         case MapType(_, item):
             return [(key, fitting(item.type, each)) for key, each in value.items()]
         case StructType(fields):
+            if type(value) is dict:
+                return {each.name: fitting(each.type, _member(each, value)) for each in fields}
             return {each.name: fitting(each.type, getattr(value, f"f{at}")) for at, each in enumerate(fields)}
     return value
 

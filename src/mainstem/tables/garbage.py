@@ -16,6 +16,9 @@ from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.ports.objectstore.port import ObjectStore
 
+LAKE_GARBAGE_GRACE_MS = 600_000  # a replaced file stays this long for current readers
+LAKE_LEASE_SLACK_MS = 60_000  # how long after its deadline an abandoned lease is ended
+
 _events = events.named("lake")
 
 PARTS = "parts/"
@@ -41,7 +44,7 @@ class LakeGarbage:
         """Release expired leases: their files are not protected any more, and cannot be published any more."""
         now = self._clock.now_ms()
         for lease in list(self._log.ledger.tasks):
-            if lease.deadline_ms + limits.LAKE_LEASE_SLACK_MS <= now:
+            if lease.deadline_ms + LAKE_LEASE_SLACK_MS <= now:
                 await self._log.propose(ReleaseTask(lease.task, lease.token))
 
     async def _retire(self) -> None:
@@ -57,7 +60,7 @@ class LakeGarbage:
         due = [
             one.key
             for one in garbage
-            if now - seen[one.key] >= limits.LAKE_GARBAGE_GRACE_MS
+            if now - seen[one.key] >= LAKE_GARBAGE_GRACE_MS
             and not ledger.tables.protects(one.topic_id, one.position)
         ]
         if due:

@@ -31,6 +31,13 @@ from mainstem.ports.clock import Clock, Random
 from mainstem.tables.record_locations import RecordLocator
 from mainstem.tables.registry import RegistryColumns
 
+LAKE_RANGES_PER_LEASE_MAX = 4  # consecutive ranges of one stream, for as many workers
+# that the tasks of one plan read, with LAKE_SLICE_BYTES for each slice of the log
+LAKE_PLAN_BYTES = 2 * limits.GIB
+LAKE_MERGE_PARTS_MIN = 8  # this many small neighbours are merged into one
+LAKE_SMALL_PART_BYTES = 32 * limits.MIB
+LAKE_COMPACT_DIRTY_RATIO = 0.5  # share of a stream's part bytes that were never compacted
+
 _events = events.named("lake")
 
 _TOKEN_BITS = (1 << 63) - 1
@@ -104,7 +111,7 @@ class LakePlanner:
         found: list[tuple[Topic, int, _LeasedWork]] = []
         for topic in self._rotated_topics(request.topics):
             for stream in topic.streams:
-                if room <= 0 or cost_bytes >= limits.LAKE_PLAN_BYTES:
+                if room <= 0 or cost_bytes >= LAKE_PLAN_BYTES:
                     self._next = topic.name
                     return found
                 try:
@@ -210,7 +217,7 @@ class LakePlanner:
     # What is due
 
     async def _due(self, topic: Topic, stream: int, request: PlanRequest, room: int) -> _LeasedWork | None:
-        ranges = min(room, limits.LAKE_RANGES_PER_LEASE_MAX)
+        ranges = min(room, LAKE_RANGES_PER_LEASE_MAX)
         look: dict[TaskKind, Callable[[], Awaitable[_LeasedWork | None]]] = {
             "materialise": lambda: self._materialise(topic, stream, request, ranges),
             "rewrite": lambda: self._rewrite(stream, ranges),
@@ -265,16 +272,16 @@ class LakePlanner:
         size = 0
         shown_to = self._log.ledger.tables.shown_to(topic.topic_id, stream)
         for part in self._generations.parts(stream, self._log.ledger.streams.start(stream)):
-            small = part.bytes < limits.LAKE_SMALL_PART_BYTES
+            small = part.bytes < LAKE_SMALL_PART_BYTES
             # Do not merge published and unpublished parts: one snapshot would both replace and append.
             if small and size + part.bytes <= limits.LAKE_TASK_BYTES and part.base not in shown_to:
                 run.append(part)
                 size += part.bytes
                 continue
-            if len(run) >= limits.LAKE_MERGE_PARTS_MIN:
+            if len(run) >= LAKE_MERGE_PARTS_MIN:
                 break
             run, size = ([part], part.bytes) if small else ([], 0)
-        if len(run) < limits.LAKE_MERGE_PARTS_MIN:
+        if len(run) < LAKE_MERGE_PARTS_MIN:
             return None
         return _LeasedWork("merge", (self._record_locator.of_parts(stream, run),), size)
 
@@ -293,7 +300,7 @@ class LakePlanner:
             return None
         overdue = any(_latest(part) < now - config.max_compaction_lag_ms for part in dirty)
         ratio = sum(part.bytes for part in dirty) / max(1, sum(part.bytes for part in parts))
-        if not overdue and ratio < limits.LAKE_COMPACT_DIRTY_RATIO:
+        if not overdue and ratio < LAKE_COMPACT_DIRTY_RATIO:
             return None
         return _LeasedWork(
             "compact",

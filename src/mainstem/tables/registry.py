@@ -34,7 +34,7 @@ class SchemaVersions(Protocol):
     """The registry of schemas."""
 
     def ids(self, namespace: str, subject: str) -> tuple[int, ...]:
-        """Of the subject's schemas in the order of their versions, with deleted ones. Empty without any."""
+        """The ids of the subject's schemas in the order of their versions, with deleted ones. Empty without any."""
         ...
 
     def writer(self, namespace: str, subject: str, id: int) -> WriterSchema:
@@ -133,7 +133,7 @@ class RegistryColumns:
             try:
                 keeps = _names_by_id(table).items() <= _names_by_id(extended).items()
                 await self._log.propose(
-                    DeclareTable(topic.topic_id, present.revision, text, present.delta, keeps_parts=keeps)
+                    DeclareTable(topic.topic_id, present.revision, text, present.copy, keeps_parts=keeps)
                 )
             except TableChanged:
                 continue

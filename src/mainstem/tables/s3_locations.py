@@ -89,7 +89,7 @@ class S3Locations:
         return content
 
     def _length(self, store: BlockingStore, manifest: str) -> int:
-        """Of a converted manifest."""
+        """The length of a converted manifest."""
         key = self._catalog.key_of(manifest)
         known = self._lengths.get(key)
         return len(self._converted(store, key)) if known is None else known

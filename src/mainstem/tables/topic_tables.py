@@ -45,8 +45,12 @@ from mainstem.ports.clock import Clock, Random
 from mainstem.tables import table_metadata
 from mainstem.tables.catalog import TOPIC_SUFFIX, Catalog, TableChange, sanitised
 from mainstem.tables.columns import declared, decode_columns, encode_columns
+from mainstem.tables.copies import changed_copy, delta_of, iceberg_of
 from mainstem.tables.registry import RegistryColumns, column_source
 from mainstem.tables.table_metadata import TableUpdates
+
+TABLE_PARTS_PER_ROUND = 1_000  # new parts of one table that are published together
+TABLE_EXPIRY_EVERY_MS = 3600 * 1000  # how often an unchanged table is checked for old snapshots
 
 PROBLEMS_MAX = 100  # kept for other brokers
 PROBLEM_CHARS_MAX = 400
@@ -100,14 +104,23 @@ class TopicTables:
 
     # Enable and disable
 
-    async def put(self, name: str, *, enabled: bool, schema: object, delta: str | None) -> TableStatus:
+    async def put(
+        self,
+        name: str,
+        *,
+        enabled: bool,
+        schema: object = None,
+        delta: str | None = None,
+        iceberg: str | None = None,
+    ) -> TableStatus:
         """Raises TopicNotFound, InvalidConfig, TableIncompatible, TableExists."""
         topic = self._topics.get(name)
         if enabled:
+            table_metadata.check_available()
             check_can_be_table(topic)
             self._check_name(topic)
-        if schema is not None or delta is not None:
-            await self._declare(topic, schema, delta)
+        if schema is not None or delta is not None or iceberg is not None:
+            await self._declare(topic, schema, delta, iceberg)
         await self._topics.change(name, lambda config: msgspec.structs.replace(config, table=enabled))
         topic = self._topics.get(name)
         async with self._settling:
@@ -123,21 +136,18 @@ class TopicTables:
         source = column_source(topic, schema)
         return None if source is None else self._columns.stored_subject(topic, source)
 
-    async def _declare(self, topic: Topic, schema: object, delta: str | None) -> None:
+    async def _declare(self, topic: Topic, schema: object, delta: str | None, iceberg: str | None) -> None:
         present = self._log.ledger.tables.declaration(topic.topic_id)
         columns = present.columns
         if schema is not None:
             columns = encode_columns(_declared(topic, schema, decode_columns(present.columns)))
-        if delta is not None and len(delta) > limits.TABLE_LOCATION_CHARS_MAX:
-            raise InvalidConfig(
-                f"the URL of a Delta table may have up to {limits.TABLE_LOCATION_CHARS_MAX} characters"
-            )
+        copy = changed_copy(present.copy, delta, iceberg)
         if len(columns) > limits.TABLE_DECLARATION_CHARS_MAX:
             raise InvalidConfig(
                 f"the declaration has {len(columns)} characters, over the limit of {limits.TABLE_DECLARATION_CHARS_MAX}"
             )
-        wanted = (columns, present.delta if delta is None else delta)
-        if wanted != (present.columns, present.delta):
+        wanted = (columns, copy)
+        if wanted != (present.columns, present.copy):
             await self._log.propose(DeclareTable(topic.topic_id, present.revision, *wanted))
         await self._columns.include(topic)
 
@@ -285,7 +295,7 @@ class TopicTables:
     def _work(self, topic: Topic, table: Table) -> TableWork:
         declaration = self._log.ledger.tables.declaration(topic.topic_id)
         changes: list[PendingChange] = []
-        room = limits.TABLE_PARTS_PER_ROUND
+        room = TABLE_PARTS_PER_ROUND
         more = False
         for partition, stream in enumerate(topic.streams):
             for old, new in table.stream(stream).pending(self._log.ledger.generations.parts(stream)):
@@ -304,12 +314,12 @@ class TopicTables:
             table.location,
             self._catalog.store_url,
             self._store_url,
-            self._columns.resolved(topic) if declaration.delta else declaration.columns,
+            self._columns.resolved(topic) if declaration.copy else declaration.columns,
             {partition: table.stream(stream).to for partition, stream in enumerate(topic.streams)},
             tuple(changes),
             table.table_id in self._expiring,
             more,
-            declaration.delta if table.kind == "records" else "",
+            declaration.copy if table.kind == "records" else "",
             self._erased_snapshots(table),
         )
 
@@ -324,7 +334,7 @@ class TopicTables:
         """From time to time: the snapshots of a table without new records grow old too."""
         if len(table.snapshots) < 2 or now < self._expiry_ms.get(table.table_id, 0):
             return False
-        self._expiry_ms[table.table_id] = now + limits.TABLE_EXPIRY_EVERY_MS
+        self._expiry_ms[table.table_id] = now + TABLE_EXPIRY_EVERY_MS
         return True
 
     async def commit_all(self, requests: Sequence[TableCommitRequest]) -> list[str | Exception]:
@@ -365,7 +375,8 @@ class TopicTables:
                 topic.config.table,
                 topic.name,
                 columns=columns,
-                delta=declaration.delta,
+                delta=delta_of(declaration.copy),
+                iceberg=iceberg_of(declaration.copy),
                 problem=self._problem(topic) if topic.config.table else "",
                 subject=subject,
             )
@@ -380,7 +391,8 @@ class TopicTables:
             f"{table.namespace.replace(LEVELS, '.')}.{table.name}",
             table.location,
             columns,
-            declaration.delta,
+            delta_of(declaration.copy),
+            iceberg_of(declaration.copy),
             partitions,
             sum(partition.lag_records for partition in partitions),
             len(metadata.snapshots),

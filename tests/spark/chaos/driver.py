@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import msgspec
 
-from mainstem import limits
 from mainstem.api.lake import Publication, Task
 from mainstem.spark.driver import driver, process
 from mainstem.spark.driver.driver import DriverOptions
 from mainstem.spark.driver.jobs import TaskOutcome, run_task
+from mainstem.tables.publishing import backoff
 
 _WORKERS = 2
 _LENGTH_BYTES = 4
@@ -101,7 +101,7 @@ def main() -> None:
     replaced: dict[Any, dict[str, Any]] = {
         process: {"DriverOptions": partial(DriverOptions, wait_for_bytes=0, wait_for_ms=0)},
         driver: {"_PAUSE_S": 0.05, "_PAUSE_MAX_S": 0.2, "_ERROR_PAUSE_MAX_S": 0.2},
-        limits: {"LAKE_RETRY_S": 0.2, "LAKE_RETRY_MAX_S": 1.0},
+        backoff: {"LAKE_RETRY_S": 0.2, "LAKE_RETRY_MAX_S": 1.0},
     }
     if chosen.without_spark:
         replaced[process] |= {"_session": lambda progress: None, "SparkRunner": Workers}

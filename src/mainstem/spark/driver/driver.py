@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         TablesRound,  # imports PyIceberg, which only publishing needs
     )
 
+LAKE_PUBLISHED_PER_CALL = 256  # publications and files that a driver sends together
+
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 PublishTables = Callable[[BrokerClient], "TablesRound"]
 
@@ -214,7 +216,7 @@ class Driver:
         for publication in publications:
             chunk.append(publication)
             files += sum(len(part.files) for part in publication.parts)
-            if len(chunk) + files >= limits.LAKE_PUBLISHED_PER_CALL:
+            if len(chunk) + files >= LAKE_PUBLISHED_PER_CALL:
                 results += self._publish_call(chunk)
                 chunk, files = [], 0
         return results + (self._publish_call(chunk) if chunk else [])

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+LAKE_BIN_BYTES = 32 * limits.MIB  # that one Spark task reads, unless one range has more
+LAKE_RANGE_BYTES = 512 * limits.KIB  # a small range takes as long as this many bytes of a large one
+
 _RESULT = "number long, publication binary, error string, seconds double, damaged_at long"
 
 
@@ -81,7 +84,7 @@ class SparkRunner:
     def _run(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         groups = [
             [(number, msgspec.msgpack.encode(tasks[number])) for number in numbers]
-            for numbers in bins(tasks, limits.LAKE_BIN_BYTES)
+            for numbers in bins(tasks, LAKE_BIN_BYTES)
         ]
         # Spark distributes row numbers, one a partition; the tasks are in the function that it sends to workers.
         rows = self._spark.range(0, len(groups), 1, numPartitions=len(groups))
@@ -110,7 +113,7 @@ def bins(tasks: Sequence[Task], bin_bytes: int) -> list[list[int]]:
     groups: list[list[int]] = []
     room = 0
     for number in sorted(range(len(tasks)), key=lambda number: sizes[number], reverse=True):
-        cost = sizes[number] + limits.LAKE_RANGE_BYTES
+        cost = sizes[number] + LAKE_RANGE_BYTES
         if not groups or cost > room:
             groups.append([])
             room = bin_bytes
@@ -134,13 +137,13 @@ class _Worker:
     """Runs in a Spark Python worker: row numbers in, task results out."""
 
     def __init__(self, groups: list[list[tuple[int, bytes]]]) -> None:
-        self._groups = groups  # of tasks, with their numbers in the caller's order
+        self.groups = groups  # of tasks, with their numbers in the caller's order
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            tasks = [task for row in batch.column(0).to_pylist() for task in self._groups[row]]
+            tasks = [task for row in batch.column(0).to_pylist() for task in self.groups[row]]
             for number, encoded in tasks:
                 result = run_task(encoded)
                 _freeze_loaded_modules()

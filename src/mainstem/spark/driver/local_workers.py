@@ -26,6 +26,10 @@ from mainstem.errors import Unreachable
 from mainstem.spark.driver.jobs import TaskOutcome, TaskResult, bins, outcome, run_task, source_bytes
 from mainstem.tables.publishing.publisher import Publisher, TableOutcome
 
+LAKE_LOCAL_BYTES = 32 * limits.MIB  # a pass that reads less needs no Spark job
+LAKE_LOCAL_WORKERS = 2  # processes of a driver that run such passes …
+LAKE_LOCAL_BIN_BYTES = 4 * limits.MIB  # … and what each takes at a time
+
 T = TypeVar("T")
 RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 
@@ -33,9 +37,7 @@ RunTasks = Callable[[Sequence[Task]], list[TaskOutcome]]
 class LocalWorkers:
     """Runs a pass of few bytes in its own processes, and passes a larger one to `spark`."""
 
-    def __init__(
-        self, spark: RunTasks, broker: BrokerClient, *, max_bytes: int = limits.LAKE_LOCAL_BYTES
-    ) -> None:
+    def __init__(self, spark: RunTasks, broker: BrokerClient, *, max_bytes: int = LAKE_LOCAL_BYTES) -> None:
         self._spark = spark
         self._broker = broker
         self._max_bytes = max_bytes
@@ -44,7 +46,7 @@ class LocalWorkers:
 
     def start(self) -> None:
         """Start the workers, which takes seconds, in the background."""
-        for _ in range(limits.LAKE_LOCAL_WORKERS):
+        for _ in range(LAKE_LOCAL_WORKERS):
             self._submit(_run, [])
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class LocalWorkers:
             return self._spark(tasks)
         outcomes: dict[int, TaskOutcome] = {}
         unknown: list[int] = []
-        groups = bins(tasks, limits.LAKE_LOCAL_BIN_BYTES)
+        groups = bins(tasks, LAKE_LOCAL_BIN_BYTES)
         futures = [
             self._submit(_run, [msgspec.msgpack.encode(tasks[number]) for number in numbers])
             for numbers in groups
@@ -92,7 +94,7 @@ class LocalWorkers:
             if self._pool is None:
                 # Not forked: the JVM's threads would leave locks behind that nobody releases.
                 context = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(limits.LAKE_LOCAL_WORKERS, context, _prepare)
+                self._pool = ProcessPoolExecutor(LAKE_LOCAL_WORKERS, context, _prepare)
             pool = self._pool
         try:
             return pool.submit(work, *arguments)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mainstem import limits
 from mainstem.api.lake import DriverReport, Publication, Task, TopicFailure
 from mainstem.tables.publishing.backoff import delay_s
+
+LAKE_FAILURES_REPORTED_MAX = 100  # topics in a driver's report …
+LAKE_FAILURE_CHARS_MAX = 300  # … each with this much of its error
 
 
 @dataclass(slots=True)
@@ -87,8 +89,8 @@ class DriverStatus:
             self.records,
             self.bytes,
             self.seconds,
-            tuple(_short(failure) for failure in self.failing()[: limits.LAKE_FAILURES_REPORTED_MAX]),
-            self.tables_error[: limits.LAKE_FAILURE_CHARS_MAX],
+            tuple(_short(failure) for failure in self.failing()[:LAKE_FAILURES_REPORTED_MAX]),
+            self.tables_error[:LAKE_FAILURE_CHARS_MAX],
         )
 
 
@@ -115,7 +117,7 @@ def _changed(before: Mapping[str, TopicFailure], now: Mapping[str, TopicFailure]
 
 def _short(failure: TopicFailure) -> TopicFailure:
     """Truncate the message, so that a report of many failures stays within `REPORT_BYTES_MAX`."""
-    return msgspec.structs.replace(failure, error=failure.error[: limits.LAKE_FAILURE_CHARS_MAX])
+    return msgspec.structs.replace(failure, error=failure.error[:LAKE_FAILURE_CHARS_MAX])
 
 
 def _now_ms() -> int:

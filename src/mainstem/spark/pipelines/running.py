@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mainstem.errors import InvalidInput
 from mainstem.spark.pipelines.pipeline import Output, Pipeline, Source, Step
 from mainstem.spark.pipelines.reporting import ROWS_OUT
@@ -67,11 +69,14 @@ class PipelineRun:
 
         checkpoint = self.checkpoint(output)
         frame = frame.observe(output.step.name, functions.count(functions.lit(1)).alias(ROWS_OUT))
-        if output.topic:
+        if not output.topic:
+            writer = frame.writeStream.foreachBatch(self._table_writer(output, checkpoint))
+        elif output.mode == "update":  # which Spark refuses to sinks in Python
+            rows = self._topic_rows(frame, output)
+            writer = rows.writeStream.foreachBatch(self._batch_writer(output, checkpoint))
+        else:
             writer = self._topic_rows(frame, output).writeStream.format("mainstem")
             writer = writer.options(**self._sink_options(output))
-        else:
-            writer = frame.writeStream.foreachBatch(self._table_writer(output, checkpoint))
         writer = writer.outputMode(output.mode).option("checkpointLocation", str(checkpoint))
         writer = writer.queryName(f"{self._pipeline.name}:{output.step.name}")
         return (writer.trigger(availableNow=True) if once else writer).start()
@@ -80,6 +85,17 @@ class PipelineRun:
         """The directory with the progress of an output's query."""
         folder = self._settings.state / self._pipeline.name / _file_name(output.step.name)
         return folder / _file_name(self._settings.label) if self._settings.label else folder / _FIRST_START
+
+    def _batch_writer(self, output: Output, checkpoint: Path) -> Any:
+        options = self._sink_options(output)
+
+        def add(frame: DataFrame, batch: int) -> None:
+            # Spark stores the id of the query there before the first batch. Another checkpoint has another id.
+            query = msgspec.json.decode((checkpoint / "metadata").read_bytes())["id"]
+            writer = frame.write.format("mainstem").mode("append").options(**options)
+            writer.options(queryId=query, batchId=batch).save()
+
+        return add
 
     def _table_writer(self, output: Output, checkpoint: Path) -> Any:
         # The checkpoint names the query: with another checkpoint, batch numbers start again as well.

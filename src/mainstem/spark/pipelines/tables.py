@@ -11,7 +11,6 @@ from mainstem.errors import InvalidInput
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import DataScan, Table
     from pyspark.sql import DataFrame, SparkSession
 
 _TOPIC_PROPERTY = "mainstem.topic"  # set on a topic's table
@@ -19,15 +18,12 @@ _BATCH_PROPERTY = "mainstem.batch."  # plus the query's id: the last batch of th
 
 
 def open_catalog(url: str, api_key: str = "") -> Catalog:
-    """The Iceberg catalog that a broker serves."""
+    """The Iceberg catalog that a broker serves. Files are read and written through the broker's S3 door."""
     from pyiceberg.catalog import load_catalog
 
     properties = {"type": "rest", "uri": f"{url.rstrip('/')}/iceberg"}
     if api_key:
         properties["token"] = api_key
-    if Address(urlsplit(url).hostname or "", 0).loopback:
-        # Here Spark reads the files themselves, in parallel; elsewhere, through the server's S3 door.
-        properties["header.X-Iceberg-Access-Delegation"] = "none"
     return load_catalog("mainstem", **properties)
 
 
@@ -42,19 +38,24 @@ def table_frame(spark: SparkSession, catalog: Catalog, name: str, snapshot: int 
     if snapshot is not None and table.snapshot_by_id(snapshot) is None:
         raise InvalidInput(f"table {name!r} has no snapshot {snapshot}: it expired or never existed")
     scan = table.scan(snapshot_id=snapshot)
-    files = _local_files(spark, table, scan)
+    files = _local_files(spark, catalog, name, snapshot) if _TOPIC_PROPERTY in table.properties else []
     if files:
         empty = spark.createDataFrame(scan.projection().as_arrow().empty_table())
         return spark.read.schema(empty.schema).parquet(*files)
     return spark.createDataFrame(scan.to_arrow())
 
 
-def _local_files(spark: SparkSession, table: Table, scan: DataScan) -> list[str]:
+def _local_files(spark: SparkSession, catalog: Catalog, name: str, snapshot: int | None) -> list[str]:
     """The files of a topic's table, if Spark can read them directly and skip columns and rows that a query does not
     need. Columns of these tables are never renamed, and there are no row-level deletes."""
+    from pyiceberg.catalog import load_catalog
+
     local = (spark.conf.get("spark.master", "") or "").startswith("local")
-    if not local or _TOPIC_PROPERTY not in table.properties:
+    if not local or not Address(urlsplit(catalog.properties["uri"]).hostname or "", 0).loopback:
         return []
+    # A client that asks for no access through the S3 door gets the paths of the files.
+    plain = load_catalog(catalog.name, **catalog.properties, **{"header.X-Iceberg-Access-Delegation": "none"})
+    scan = plain.load_table(name).scan(snapshot_id=snapshot)
     files = [task.file.file_path for task in scan.plan_files()]
     return files if all(path.startswith("file:") for path in files) else []
 

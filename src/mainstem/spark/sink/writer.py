@@ -7,7 +7,6 @@ number. A batch that runs again finds its number committed and writes nothing.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from mainstem import events
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import InvalidInput, MainstemError
 from mainstem.spark.sink.batches import TaskBatches
@@ -23,7 +23,7 @@ from mainstem.spark.sink.options import SinkOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log = logging.getLogger("mainstem.spark")
+_log = events.named("spark")
 
 # Local properties in which Spark passes a streaming task its query and batch.
 _QUERY_PROPERTY = "sql.streaming.queryId"
@@ -95,7 +95,7 @@ def _write(rows: Iterator[pa.RecordBatch], batch: _SinkBatch, options: SinkOptio
 def _commit(written: list[TaskWritten], options: SinkOptions, *, lasting: bool) -> None:
     first = written[0]
     if all(one.committed for one in written):
-        _log.info("batch already committed", extra={"query": first.query, "batch": first.batch})
+        _log.info("batch already committed", query=first.query, batch=first.batch)
         return
     stamps = [one.stamp for one in written if not one.committed]
     with BrokerClient(options.url, options.api_key) as broker:
@@ -108,7 +108,7 @@ def _abort(query: str, run: str, options: SinkOptions) -> None:
             broker.abort_batch(query, run)
     except MainstemError as error:
         # The query failed for another reason, which Spark shows. The transactions time out by themselves.
-        _log.warning("batch abort failed", extra={"query": query, "error": str(error)})
+        _log.warning("batch abort failed", query=query, error=str(error))
 
 
 class BatchWriter(DataSourceArrowWriter):

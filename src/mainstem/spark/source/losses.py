@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
+from mainstem import events
 from mainstem.errors import DataLost
 
-_log = logging.getLogger("mainstem.spark")
+_log = events.named("spark")
 
 
 def report(topic: str, partition: int, start: int, end: int | None, reason: str, *, fail: bool) -> None:
@@ -15,5 +14,9 @@ def report(topic: str, partition: int, start: int, end: int | None, reason: str,
         raise DataLost(topic, partition, start, end, reason)
     _log.warning(
         "records lost before they were read",
-        extra={"topic": topic, "partition": partition, "from": start, "to": end, "reason": reason},
+        topic=topic,
+        partition=partition,
+        start=start,
+        end=end,
+        reason=reason,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from mainstem import events
 from mainstem.client.broker import BrokerClient
 from mainstem.errors import MainstemError
 from mainstem.spark.source.columns import SourceColumns
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_log = logging.getLogger("mainstem.spark")
+_log = events.named("spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._connected().commit_offsets(self._options.group, Positions.of_json(end).offsets)
         except MainstemError as error:
-            _log.warning("offset commit failed", extra={"group": self._options.group, "error": str(error)})
+            _log.warning("offset commit failed", group=self._options.group, error=str(error))
 
     def stop(self) -> None:
         if self._broker is not None:

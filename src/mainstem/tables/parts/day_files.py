@@ -19,6 +19,11 @@ from mainstem.tables.parts.outputs import Outputs
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# rows in memory; what a reader decompresses at once and a writer buffers
+PARQUET_ROW_GROUP_BYTES = 64 * limits.MIB
+PARQUET_ROW_GROUP_ROWS_MAX = 1_000_000
+LAKE_FILES_OPEN_MAX = 64  # files that a task has open; each day has its own
+
 
 @dataclass(slots=True)
 class _PendingRows:
@@ -35,7 +40,7 @@ class _PendingRows:
 
     @property
     def full(self) -> bool:
-        return self.bytes >= limits.PARQUET_ROW_GROUP_BYTES or self.rows >= limits.PARQUET_ROW_GROUP_ROWS_MAX
+        return self.bytes >= PARQUET_ROW_GROUP_BYTES or self.rows >= PARQUET_ROW_GROUP_ROWS_MAX
 
 
 @dataclass(slots=True)
@@ -83,7 +88,7 @@ class DayFiles:
             cuts = (np.flatnonzero(np.diff(sorted_days)) + 1).tolist()
             for first, last in pairwise([0, *cuts, len(order)]):
                 self._add_to(int(sorted_days[first]), sorted_rows.slice(first, last - first))
-        while self._pending_bytes > 2 * limits.PARQUET_ROW_GROUP_BYTES:
+        while self._pending_bytes > 2 * PARQUET_ROW_GROUP_BYTES:
             self._write(max(self._pending, key=lambda day: self._pending[day].bytes))
 
     def finish(self) -> tuple[DataFile, ...]:
@@ -137,7 +142,7 @@ class DayFiles:
         if file is None:
             file = self._create(day, schema)
         self._open[day] = file
-        if len(self._open) > limits.LAKE_FILES_OPEN_MAX:
+        if len(self._open) > LAKE_FILES_OPEN_MAX:
             self._seal(next(iter(self._open)))
         return file
 

@@ -21,6 +21,9 @@ from mainstem.tables.parts.typed_columns import with_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LAKE_PART_BYTES = 1 * limits.GIB  # rows in memory for one part; a task with more makes several parts
+LAKE_DAYS_PER_TASK_MAX = 2_000  # a task whose records span more days ends early
+
 
 def materialise(task: Task, outputs: Outputs | None = None) -> Publication:
     """Write the task's files and return the parts to publish. Deletes the files of a task that fails.
@@ -90,7 +93,7 @@ class _PartWriter:
             self._bytes += taken.nbytes
         if taken.num_rows < rows.num_rows:
             return int(rows.column("_offset")[taken.num_rows].as_py())
-        if self._bytes >= limits.LAKE_PART_BYTES:
+        if self._bytes >= LAKE_PART_BYTES:
             self._cut(int(rows.column("_offset")[-1].as_py()) + 1)
         return None
 
@@ -130,5 +133,5 @@ class _PartWriter:
         earlier = np.array(sorted(self._files.days), np.int64)
         found, first_at = np.unique(days(rows), return_index=True)
         new_days = np.sort(first_at[~np.isin(found, earlier)])
-        allowed = max(limits.LAKE_DAYS_PER_TASK_MAX - len(earlier), 0)
+        allowed = max(LAKE_DAYS_PER_TASK_MAX - len(earlier), 0)
         return rows if len(new_days) <= allowed else rows.slice(0, int(new_days[allowed]))

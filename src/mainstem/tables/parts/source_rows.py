@@ -33,6 +33,9 @@ from mainstem.tables.parts.object_readers import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LAKE_READ_BYTES = 8 * limits.MIB  # bytes of the log that a worker reads and decodes at a time
+LAKE_READ_GAP_BYTES_MAX = 16 * limits.KIB  # one read covers slices closer than this
+
 Rows = npt.NDArray[Any]
 
 _LEADER_EPOCH = 0  # rows do not include it
@@ -118,7 +121,7 @@ def _read_groups(rows: Rows) -> Iterator[tuple[int, int]]:
     first = 0
     while first < len(rows):
         before = int(filled[first - 1]) if first else 0
-        full = int(np.searchsorted(filled, before + limits.LAKE_READ_BYTES, side="right"))
+        full = int(np.searchsorted(filled, before + LAKE_READ_BYTES, side="right"))
         last = max(full, first + 1)
         yield first, last
         first = last
@@ -132,7 +135,7 @@ def _read_slices(
     slices: list[memoryview] = []
     bases: list[int] = []
     places = list(zip(rows["start"].tolist(), rows["length"].tolist(), strict=True))
-    runs = coalesce(places, limits.LAKE_READ_GAP_BYTES_MAX)
+    runs = coalesce(places, LAKE_READ_GAP_BYTES_MAX)
     blocks = reader.read([(run.start, run.length) for run in runs])
     for slice, row in zip(cut(runs, blocks, places), rows.tolist(), strict=True):
         _, count, base, _, length, crc, _ = row

@@ -46,6 +46,7 @@ from mainstem.tables.evolution import matches, unique_name
 from mainstem.tables.payloads.conversion import (
     JSON_TEXT,
     Convert,
+    FieldBudget,
     adapted,
     chain,
     column_name,
@@ -85,11 +86,14 @@ class AvroPayloads:
 
     def __init__(self, schema: AvroSchema) -> None:
         self._title = schema.title
+        self._bounds = schema.bounds
         self._names = dict(_definitions(schema.resolved))
         self._root = schema.resolved
         # Logical types are converted here: fastavro's Python objects end with year 9999.
         self._plain = fastavro.parse_schema(_without_logical_types(schema.resolved))
+        self._budget = FieldBudget()
         self.fields = self._columns()
+        self._budget.built()
 
     def _columns(self) -> tuple[Field, ...]:
         if not self._is_record(self._root):
@@ -125,6 +129,7 @@ class AvroPayloads:
         return read
 
     def _read(self, payload: bytes) -> Any:
+        self._bounds.check(payload)
         source = io.BytesIO(payload)
         try:
             value = fastavro.schemaless_reader(source, self._plain, None, return_named_type=True)
@@ -150,6 +155,7 @@ class AvroPayloads:
         return node
 
     def _fields(self, record: Any, above: tuple[str, ...], named: Any) -> tuple[Field, ...]:
+        self._budget.take(len(record["fields"]))
         found: list[Field] = []
         for each in record["fields"]:
             name = unique_name(named(each["name"]), [known.name for known in found])
@@ -187,6 +193,7 @@ class AvroPayloads:
         if not present or len(above) >= DEPTH_MAX - 1:
             return JSON_TEXT if present else PrimitiveType("string")
         inner = (*above, "")
+        self._budget.take(len(present))
         fields = [
             Field(name, self._type(node, inner), sources=(name,))
             for name, node in self._branches(present).items()
@@ -194,7 +201,7 @@ class AvroPayloads:
         return StructType(tuple(fields))
 
     def _branches(self, branches: Sequence[Any]) -> dict[str, Any]:
-        """The branches of a union by name. Python does not tell an int from a long: one field has both."""
+        """The branches of a union by name. Python has one type for int and long, so they share a field."""
         found: dict[str, Any] = {}
         for node in branches:
             resolved = self._resolved(node)
@@ -272,7 +279,7 @@ class AvroPayloads:
         return convert
 
     def _python_kind(self, node: Any) -> Any:
-        """What tells the branches of a union apart: the name of a named type, the Python type of the others."""
+        """What distinguishes the branches of a union: the name of a named type, the Python type of the others."""
         node = self._resolved(node)
         kind = node if isinstance(node, str) else node["type"]
         if kind in _NAMED:
@@ -339,7 +346,7 @@ def _decimal(node: dict[str, Any]) -> DecimalType | None:
 
 
 def _logical_type(node: dict[str, Any]) -> ColumnType:
-    """Of a primitive or fixed type. A logical type that does not fit its type means nothing, as Avro says."""
+    """The column type of a primitive or fixed type. A logical type that does not fit it means nothing, as Avro says."""
     kind, logical = node["type"], node.get("logicalType")
     if kind in ("bytes", "fixed") and logical == "decimal":
         found = _decimal(node)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from mainstem import limits
+from mainstem.errors import UndecodablePayload
 from mainstem.tables.column_types import (
     ColumnType,
     DecimalType,
@@ -21,11 +22,34 @@ from mainstem.tables.column_types import (
 )
 from mainstem.tables.type_text import type_text
 
+# of one schema, nested ones included: more do not fit
+TABLE_SCHEMA_FIELDS_MAX = limits.TABLE_DECLARATION_CHARS_MAX // 64
+
 Convert = Callable[[Any], Any]  # raises UnfitValue
 
 JSON_TEXT = PrimitiveType("json")
 
 _FLOAT_MAX = 3.4028234663852886e38
+
+
+class FieldBudget:
+    """Counts the fields of a schema while its columns are built: types that use each other may stand for millions."""
+
+    def __init__(self) -> None:
+        self._left: int | None = TABLE_SCHEMA_FIELDS_MAX
+
+    def take(self, count: int) -> None:
+        """Raises UndecodablePayload."""
+        if self._left is not None:
+            self._left -= count
+            if self._left < 0:
+                raise UndecodablePayload(
+                    f"the schema has more than {TABLE_SCHEMA_FIELDS_MAX} fields, nested ones included"
+                )
+
+    def built(self) -> None:
+        """The columns exist. What reads values looks at some types again, which no longer counts."""
+        self._left = None
 
 
 def column_name(name: str) -> str:

@@ -25,7 +25,7 @@ from mainstem.tables.column_types import (
     map_of,
 )
 from mainstem.tables.evolution import unique_name
-from mainstem.tables.payloads.conversion import JSON_TEXT, column_name, field_name
+from mainstem.tables.payloads.conversion import JSON_TEXT, FieldBudget, column_name, field_name
 
 _TYPES: dict[str, ColumnType] = {
     "boolean": PrimitiveType("boolean"),
@@ -45,11 +45,13 @@ class JsonPayloads:
 
     def __init__(self, schema: JsonSchema) -> None:
         self._documents = schema.documents
+        self._budget = FieldBudget()
         node, above = self._resolved(self._documents.schema, ())
         properties = node.get("properties") if isinstance(node, dict) else None
         self.fields = self._fields(properties, above, column_name) if isinstance(properties, dict) else ()
 
     def _fields(self, properties: dict[str, Any], above: tuple[int, ...], named: Any) -> tuple[Field, ...]:
+        self._budget.take(len(properties))
         found: list[Field] = []
         for key, node in properties.items():
             name = unique_name(named(key) or "field", [known.name for known in found])
@@ -57,7 +59,7 @@ class JsonPayloads:
         return tuple(found)
 
     def _resolved(self, node: Any, above: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-        """The schema that a $ref names, or the only other one beside null; None for a schema that contains itself."""
+        """The schema that a $ref names, or the only one apart from null; None for a schema that contains itself."""
         while isinstance(node, dict):
             if id(node) in above:
                 return None, above

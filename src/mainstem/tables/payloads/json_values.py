@@ -6,7 +6,7 @@ invalid value has nulls and a reason. It does not affect other rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,14 @@ from mainstem.tables.column_types import (
     fitting,
     json_type,
     needs_fitting,
+    object_type,
 )
 from mainstem.tables.columns import field_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+TYPED_ROWS_AT_ONCE = 4_096  # values decoded to typed columns in one block
 
 Rows = list[Any]  # decoded structs; None where the value is null or invalid
 
@@ -40,7 +43,7 @@ def json_columns(values: pa.BinaryArray, columns: Sequence[Column]) -> list[pa.A
     found: dict[str, list[object]] = {}
     for shape, rows in zip(shapes, decoded, strict=True):
         for column in shape.columns:
-            found[column.name] = _fitted(column, shape.extract(rows, column), reasons)
+            found[column.name] = _fitted(column, shape.extract(rows, column, reasons), reasons)
     arrays: dict[str, pa.Array] = {}
     for column in columns:
         values_of = found[column.name]
@@ -69,32 +72,56 @@ class _Shape:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = columns
-        self._attributes: dict[tuple[str, ...], str] = {}  # key path → attribute of the struct
+        self._readers: dict[
+            tuple[str, ...], Callable[[Any], Any]
+        ] = {}  # key path → reads it from the level above
         self.decoder = msgspec.json.Decoder(self._struct(columns, ()))
 
     def _struct(self, columns: Sequence[Column], parent: tuple[str, ...]) -> type[Any]:
         """One level: a field for each column at this depth, a nested struct for each key with deeper columns."""
         depth = len(parent)
-        keys = list(dict.fromkeys(column.keys[depth] for column in columns))
-        fields, renamed = [], {}
-        for number, key in enumerate(keys):
+        members: dict[str, Any] = {}
+        for key in dict.fromkeys(column.keys[depth] for column in columns):
             inside = [column for column in columns if column.keys[depth] == key]
-            name = f"f{number}"
-            renamed[name] = key
-            self._attributes[(*parent, key)] = name
             if len(inside[0].keys) == depth + 1:
-                fields.append((name, json_type(field_of(inside[0])), None))
+                members[key] = json_type(field_of(inside[0]))
             else:
-                fields.append((name, self._struct(inside, (*parent, key)) | None, None))
-        return msgspec.defstruct("Row", fields, rename=renamed, gc=False)
+                members[key] = self._struct(inside, (*parent, key)) | None
+        level: type[Any] = object_type(members)
+        structured = isinstance(level, type) and issubclass(level, msgspec.Struct)
+        for number, (key, kind) in enumerate(members.items()):
+            read = attrgetter(f"f{number}") if structured else _reader_of_member(key, kind)
+            self._readers[(*parent, key)] = read
+        return level
 
-    def extract(self, rows: Rows, column: Column) -> list[object]:
-        """The values of one column."""
-        values: Iterable[Any] = rows
+    def extract(self, rows: Rows, column: Column, reasons: dict[int, str]) -> list[object]:
+        """The values of one column. `reasons` gets the errors by row."""
+        values: list[Any] = rows
         for depth in range(1, len(column.keys) + 1):
-            attribute = attrgetter(self._attributes[column.keys[:depth]])
-            values = [None if row is None else attribute(row) for row in values]
-        return list(values)
+            read = self._readers[column.keys[:depth]]
+            try:
+                values = [None if row is None else read(row) for row in values]
+            except msgspec.DecodeError:
+                values = [_read_one(read, at, row, reasons) for at, row in enumerate(values)]
+        return values
+
+
+def _reader_of_member(key: str, kind: Any) -> Callable[[Any], Any]:
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(members: dict[str, msgspec.Raw]) -> Any:
+        raw = members.get(key)
+        return None if raw is None else decoder.decode(raw)
+
+    return read
+
+
+def _read_one(read: Callable[[Any], Any], at: int, row: Any, reasons: dict[int, str]) -> Any:
+    try:
+        return None if row is None else read(row)
+    except msgspec.DecodeError as error:
+        reasons.setdefault(at, str(error)[: limits.TYPED_REASON_CHARS_MAX])
+        return None
 
 
 def _without_overlap(columns: Sequence[Column]) -> list[list[Column]]:
@@ -124,8 +151,8 @@ def _decoded(values: pa.BinaryArray, shape: _Shape, reasons: dict[int, str]) -> 
     indices = pc.indices_nonzero(objects).to_pylist()
     for at in pc.indices_nonzero(pc.and_not(values.is_valid(), objects)).to_pylist():
         _decode_one(values, at, shape, rows, reasons)
-    for start in range(0, len(indices), limits.TYPED_ROWS_AT_ONCE):
-        _decode_many(values, indices[start : start + limits.TYPED_ROWS_AT_ONCE], shape, rows, reasons)
+    for start in range(0, len(indices), TYPED_ROWS_AT_ONCE):
+        _decode_many(values, indices[start : start + TYPED_ROWS_AT_ONCE], shape, rows, reasons)
     return rows
 
 

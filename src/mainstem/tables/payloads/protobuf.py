@@ -42,6 +42,7 @@ from mainstem.tables.evolution import matches, unique_name
 from mainstem.tables.payloads.conversion import (
     JSON_TEXT,
     Convert,
+    FieldBudget,
     adapted,
     chain,
     column_name,
@@ -86,7 +87,9 @@ class ProtobufPayloads:
         self._schema = schema
         self._descriptor = schema.message_named(message) if message else schema.message((0,))
         self._above = (self._descriptor.full_name,)  # of the columns: a field of that type contains itself
+        self._budget = FieldBudget()
         self.fields = self._fields(self._descriptor, self._above, column_name)
+        self._budget.built()
 
     def reader(self, columns: Sequence[Field]) -> Convert:
         """What reads a payload, as a list with the value of each column. Raises UndecodablePayload, UnfitValue."""
@@ -113,6 +116,7 @@ class ProtobufPayloads:
     # Types
 
     def _fields(self, descriptor: Any, above: tuple[str, ...], named: Any) -> tuple[Field, ...]:
+        self._budget.take(len(descriptor.fields))
         found: list[Field] = []
         for each in descriptor.fields:
             name = unique_name(named(each.name), [known.name for known in found])
@@ -143,10 +147,10 @@ class ProtobufPayloads:
     def _getter(self, field: Any, column: ColumnType, above: tuple[str, ...]) -> Getter:
         name, natural = field.name, self._type(field, above)
         if _is_map(field) or field.is_repeated:
-            return _named(field, self._many(field, natural, column, above))
+            return _with_field_name(field, self._many(field, natural, column, above))
         convert = self._convert(field, natural, column, above)
         if field.has_presence:
-            return _named(
+            return _with_field_name(
                 field,
                 lambda message: (
                     None
@@ -158,7 +162,7 @@ class ProtobufPayloads:
             )
         if convert is None:
             return lambda message: getattr(message, name)
-        return _named(field, lambda message: convert(getattr(message, name)))
+        return _with_field_name(field, lambda message: convert(getattr(message, name)))
 
     def _many(self, field: Any, natural: ColumnType, column: ColumnType, above: tuple[str, ...]) -> Getter:
         name, inner = field.name, (*above, "")
@@ -205,7 +209,7 @@ class ProtobufPayloads:
         return lambda held: {name: get(held) for name, get in getters}
 
 
-def _named(field: Any, get: Getter) -> Getter:
+def _with_field_name(field: Any, get: Getter) -> Getter:
     def got(message: Any) -> Any:
         try:
             return get(message)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from mainstem import limits
+LAKE_RETRY_S = 5.0  # delay before a failed stream or table is retried, doubled with each failure …
+LAKE_RETRY_MAX_S = 600.0  # … up to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +40,4 @@ class Backoff:
 
 def delay_s(failures: int) -> float:
     """Seconds to wait after this number of consecutive failures."""
-    return min(limits.LAKE_RETRY_S * float(1 << min(failures - 1, 16)), limits.LAKE_RETRY_MAX_S)
+    return min(LAKE_RETRY_S * float(1 << min(failures - 1, 16)), LAKE_RETRY_MAX_S)

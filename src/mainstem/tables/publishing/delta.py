@@ -7,63 +7,26 @@ the topic later stay in the Delta table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mainstem.api.lake import PartitionProgress, Sources, TableColumns, TableWork
-from mainstem.errors import Unavailable, Unreachable, described
+from mainstem.errors import Unavailable
 from mainstem.records.rows import table_schema
 from mainstem.tables.columns import decode_columns
 from mainstem.tables.parts.source_rows import source_rows
 from mainstem.tables.parts.typed_columns import ERROR_COLUMN, typed_fields, with_columns
-from mainstem.tables.publishing.backoff import Backoff
-from mainstem.tables.publishing.broker import DeltaBroker
+from mainstem.tables.publishing.broker import CopyBroker
 
 
-@dataclass
-class DeliveryReport:
-    commits: int = 0
-    problems: dict[str, str] = field(default_factory=dict)  # topic → why its Delta table is behind
-    waiting: set[str] = field(default_factory=set)  # topics in backoff, not tried in this run
-
-
-def deliver(
-    broker: DeltaBroker, works: Sequence[TableWork], backoff: Backoff | None = None
-) -> DeliveryReport:
-    """Bring the Delta tables of these topics up to date. A failed table does not stop the others."""
-    report = DeliveryReport()
-    backoff = backoff or Backoff()
-    wanted = [work for work in works if work.delta]
-    progress = {topic.topic: topic for topic in broker.status().topics} if wanted else {}
-    for work in wanted:
-        found = progress.get(work.topic)
-        key = ("delta", work.table_id)
-        if (last_error := backoff.waiting(key)) is not None:
-            report.problems[work.topic] = last_error
-            report.waiting.add(work.topic)
-            continue
-        try:
-            for partition in found.partitions if found else ():
-                report.commits += _Delivery(broker, work, found.topic_id if found else "", partition).run()
-        except Unreachable:
-            raise
-        except Exception as error:  # noqa: BLE001 - reported as this topic's problem
-            report.problems[work.topic] = described(error)
-            backoff.failed(key, report.problems[work.topic])
-        else:
-            backoff.succeeded(key)
-    return report
-
-
-class _Delivery:
+class DeltaDelivery:
     """Delivers one partition of a topic to its Delta table."""
 
     def __init__(
-        self, broker: DeltaBroker, work: TableWork, topic_id: str, partition: PartitionProgress
+        self, broker: CopyBroker, work: TableWork, topic_id: str, partition: PartitionProgress
     ) -> None:
         self._broker = broker
         self._work = work
@@ -90,11 +53,11 @@ class _Delivery:
     def _table(self) -> DeltaTable:
         """The current version of the table, created if it does not exist."""
         try:
-            if not DeltaTable.is_deltatable(self._work.delta):
-                DeltaTable.create(self._work.delta, _schema(self._columns), mode="ignore")
-            return DeltaTable(self._work.delta)
+            if not DeltaTable.is_deltatable(self._work.copy):
+                DeltaTable.create(self._work.copy, _schema(self._columns), mode="ignore")
+            return DeltaTable(self._work.copy)
         except (DeltaError, OSError) as error:
-            raise Unavailable(f"cannot read the Delta table at {self._work.delta!r}: {error}") from error
+            raise Unavailable(f"cannot read the Delta table at {self._work.copy!r}: {error}") from error
 
     def _append(self, table: DeltaTable, sources: Sources, end: int) -> bool:
         """Append the records of a range. False if another commit changed the table after it was loaded."""
@@ -108,7 +71,7 @@ class _Delivery:
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as error:
-            raise Unavailable(f"cannot write the Delta table at {self._work.delta!r}: {error}") from error
+            raise Unavailable(f"cannot write the Delta table at {self._work.copy!r}: {error}") from error
         return True
 
     def _rows(self, sources: Sources, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from mainstem import limits
+from mainstem import events, limits
 from mainstem.api.lake import (
     DataFile,
     PartChange,
@@ -50,7 +49,10 @@ from mainstem.tables.publishing.snapshots import (
     sweep,
 )
 
-_log = logging.getLogger("mainstem.tables")
+TABLES_PER_CALL = 32  # whose commits a publisher sends together
+TABLE_SWEEP_EVERY_COMMITS = 50
+
+_log = events.named("tables")
 
 _THREADS = 4  # that publish, if there is more than one call's worth of tables
 
@@ -66,7 +68,7 @@ class PublishReport:
     problems: dict[str, str] = field(default_factory=dict)  # topic → why its table is not up to date
     failed: set[str] = field(default_factory=set)  # topics that failed in this run
     waiting: set[str] = field(default_factory=set)  # topics in backoff, not tried in this run
-    deliveries: list[TableWork] = field(default_factory=list)  # tables with a Delta copy
+    deliveries: list[TableWork] = field(default_factory=list)  # tables with a copy elsewhere
 
 
 Step = Callable[[str], None]
@@ -96,19 +98,19 @@ class TablesRound(NamedTuple):
 def publish_tables(
     broker: PublishingBroker, backoff: Backoff | None = None, publish_chunk: PublishChunk | None = None
 ) -> TablesRound:
-    """Publish all pending changes to the Iceberg tables and the Delta tables, once."""
+    """Publish all pending changes to the Iceberg tables and their copies, once."""
     backoff = backoff or Backoff()
     report = Publisher(broker, backoff=backoff, publish_chunk=publish_chunk).run()
     if not report.deliveries:
         return TablesRound(report.commits, report.problems, frozenset(report.waiting))
     try:
-        from mainstem.tables.publishing import delta  # 60 MB: imported only where a topic has a Delta table
+        from mainstem.tables.publishing import copies  # imported only where a topic has a copy
 
-        delivered = delta.deliver(broker, report.deliveries, backoff)
+        delivered = copies.deliver(broker, report.deliveries, backoff)
     except Unreachable:
         raise
     except Exception as error:  # noqa: BLE001 - the report must still list what was published
-        behind = {work.topic: f"Delta delivery failed: {described(error)}" for work in report.deliveries}
+        behind = {work.topic: f"delivery failed: {described(error)}" for work in report.deliveries}
         return TablesRound(report.commits, behind | report.problems, frozenset(report.waiting))
     waiting = frozenset(report.waiting | delivered.waiting)
     return TablesRound(report.commits + delivered.commits, report.problems | delivered.problems, waiting)
@@ -125,7 +127,7 @@ class Publisher:
         *,
         step: Step = lambda name: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        sweep_every: int = limits.TABLE_SWEEP_EVERY_COMMITS,
+        sweep_every: int = TABLE_SWEEP_EVERY_COMMITS,
         grace_ms: int = limits.TABLE_ORPHAN_MS,
         backoff: Backoff | None = None,
         publish_chunk: PublishChunk | None = None,
@@ -145,7 +147,7 @@ class Publisher:
             self._broker.settle_tables()
             works = self._broker.tables()
             report.problems = dict(works.problems)
-            report.deliveries = [work for work in works.tables if work.delta]
+            report.deliveries = [work for work in works.tables if work.copy]
             due = [work for work in works.tables if self._due(work, report)]
             outcomes = zip(due, self._publish(due), strict=True)
             progress = [self._finish(work, outcome, report) for work, outcome in outcomes]
@@ -154,7 +156,7 @@ class Publisher:
 
     def _publish(self, works: Sequence[TableWork]) -> Iterator[TableOutcome]:
         """Publish these tables. Raises Unreachable; other errors are in the outcomes."""
-        size = limits.TABLES_PER_CALL
+        size = TABLES_PER_CALL
         chunks = [works[at : at + size] for at in range(0, len(works), size)]
         if len(chunks) <= 1:
             yield from self.publish_chunk(works)
@@ -182,10 +184,10 @@ class Publisher:
             return outcome
         # Another publisher committed first, a part was replaced, or the table was dropped.
         if isinstance(error, TableChanged | NotFound) and self._overtaken(work, error):
-            _log.info("table commit conflict", extra={"table": work.name, "reason": str(error)})
+            _log.info("table commit conflict", table=work.name, reason=str(error))
             return outcome._replace(refused=True)
         if not isinstance(error, MainstemError | OSError):
-            _log.warning("table publication failed", extra={"table": work.name}, exc_info=error)
+            _log.failure("table publication failed", error, table=work.name)
         return outcome._replace(problem=f"table {work.name!r}: {described(error)}")
 
     def _due(self, work: TableWork, report: PublishReport) -> bool:

@@ -24,10 +24,13 @@ from pyiceberg.manifest import (
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from mainstem import limits
 from mainstem.api.lake import TableKind
 from mainstem.tables.file_io import StoreIO
 from mainstem.tables.publishing.data_files import OFFSET_IDS, PARTITION_IDS, offset_bounds
+
+TABLE_SNAPSHOTS_KEPT = 100  # of a topic's table: a commit costs more with each
+TABLE_SNAPSHOT_AGE_MS = 5 * 24 * 3600 * 1000  # older snapshots expire too, except the current one
+TABLE_MANIFESTS_PER_TIER = 32  # this many manifests of similar size are merged into one
 
 Operation = Literal["append", "replace", "delete", "overwrite"]
 Updates = list[dict[str, Any]]
@@ -163,7 +166,7 @@ class Snapshots:
         merged: list[ManifestFile] = []
         replaced: set[str] = set()
         for tier in tiers.values():
-            if len(tier) >= limits.TABLE_MANIFESTS_PER_TIER:
+            if len(tier) >= TABLE_MANIFESTS_PER_TIER:
                 entries = [
                     entry
                     for manifest in tier
@@ -231,8 +234,8 @@ def _tier(manifest: ManifestFile) -> int:
     """Manifests of one tier hold a similar number of files."""
     files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
     tier = 0
-    while files > limits.TABLE_MANIFESTS_PER_TIER:
-        files //= limits.TABLE_MANIFESTS_PER_TIER
+    while files > TABLE_MANIFESTS_PER_TIER:
+        files //= TABLE_MANIFESTS_PER_TIER
         tier += 1
     return tier
 
@@ -305,9 +308,9 @@ def expired_snapshots(metadata: TableMetadata, now_ms: int, *, coming: int = 0) 
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     others = [each for each in metadata.snapshots if each.snapshot_id not in referenced]
     others.sort(key=lambda snapshot: (snapshot.sequence_number or 0, snapshot.timestamp_ms))
-    limit = max(0, limits.TABLE_SNAPSHOTS_KEPT - coming - (current is not None))
+    limit = max(0, TABLE_SNAPSHOTS_KEPT - coming - (current is not None))
     surplus = others[: max(0, len(others) - limit)]
-    old = [each for each in others if each.timestamp_ms < now_ms - limits.TABLE_SNAPSHOT_AGE_MS]
+    old = [each for each in others if each.timestamp_ms < now_ms - TABLE_SNAPSHOT_AGE_MS]
     return [each.snapshot_id for each in others if each in surplus or each in old]
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mainstem import limits
 from mainstem.errors import InvalidInput, NotFound
+from mainstem.tables.sql.memory import TOO_LARGE
 from mainstem.tables.sql.messages import (
     Answer,
     ParseQuery,
@@ -31,14 +32,20 @@ from mainstem.tables.sql.messages import (
 from mainstem.tables.sql.parsing import parse_query, quoted_default
 from mainstem.tables.sql.table_rows import TopicRows
 
+SQL_RESULT_BYTES_MAX = 64 * limits.MIB  # of the result, as Arrow has it
+SQL_THREADS = 2
+
 _ROWS_PER_BATCH = 8_192
+_OUT_OF_MEMORY = ("Out of Memory Error", "malloc of size", "std::bad_alloc")
+_WRONG_VALUE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 DUCKDB_CONFIG: dict[str, Any] = {
-    "threads": limits.SQL_THREADS,
-    "memory_limit": f"{limits.SQL_MEMORY_BYTES}B",
-    "max_temp_directory_size": "0B",  # no spilling to disk
+    "threads": SQL_THREADS,
+    "memory_limit": f"{limits.SQL_MEMORY_BYTES // 4 * 3}B",  # the rest is for results in Arrow and Python
+    "temp_directory": "",  # no spilling to disk; a query could read the files of that directory
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
+    "allow_persistent_secrets": False,  # whose error would name a directory of the machine
     "python_enable_replacements": False,  # a query must not see Python variables
 }
 
@@ -58,14 +65,17 @@ class SqlEngine:
             return QueryFailed("invalid", str(error))
         except NotFound as error:
             return QueryFailed("missing", str(error))
-        except duckdb.OutOfMemoryException:
-            return QueryFailed(
-                "too_large",
-                f"the query needs more than the {limits.SQL_MEMORY_BYTES // limits.MIB} MiB of memory that a query may "
-                "use: select fewer columns or rows, or use --engine spark",
-            )
+        except (duckdb.OutOfMemoryException, MemoryError):  # Arrow's, too
+            return QueryFailed("too_large", TOO_LARGE)
         except FileNotFoundError as error:
             return QueryFailed("missing", str(error))
+        except pa.ArrowInvalid as error:
+            return QueryFailed("invalid", str(error))
+        except OSError as error:  # an error of DuckDB behind the first rows, as Arrow's stream reports it
+            text = str(error)
+            if any(each in text for each in _OUT_OF_MEMORY):
+                return QueryFailed("too_large", TOO_LARGE)
+            return QueryFailed("invalid" if any(each in text for each in _WRONG_VALUE) else "failed", text)
         except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
             return QueryFailed("invalid", str(error))
         except duckdb.Error as error:
@@ -126,15 +136,23 @@ def _first_rows(reader: pa.RecordBatchReader, rows_max: int) -> tuple[list[pa.Re
     """The first rows, up to a number and a size, and whether there are more."""
     taken: list[pa.RecordBatch] = []
     left, size = rows_max, 0
-    for batch in reader:
-        if batch.num_rows > left:
+    for whole in reader:
+        batch = _fitting(whole, SQL_RESULT_BYTES_MAX - size)
+        if batch.num_rows > left or batch.num_rows < whole.num_rows:
             return [*taken, batch.slice(0, left)], True
         taken.append(batch)
         left -= batch.num_rows
         size += batch.nbytes
-        if size > limits.SQL_RESULT_BYTES_MAX:
+        if size > SQL_RESULT_BYTES_MAX:
             return taken, True
     return taken, False
+
+
+def _fitting(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
+    """The first rows of a batch, at least one, up to a size."""
+    while batch.num_rows > 1 and batch.nbytes > bytes_max:
+        batch = batch.slice(0, batch.num_rows // 2)
+    return batch
 
 
 def _arrow(rows: pa.Table) -> bytes:

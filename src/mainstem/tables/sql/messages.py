@@ -1,4 +1,4 @@
-"""What the broker and a SQL worker tell each other: frames of a length and MessagePack, over pipes."""
+"""Messages between the broker and a SQL worker: frames of a length and MessagePack, over pipes."""
 
 from __future__ import annotations
 
@@ -66,11 +66,17 @@ class QueryFailed(msgspec.Struct, frozen=True, tag=5):
 Request = ParseQuery | RunQuery
 Answer = QueryParsed | QueryDone | QueryFailed
 
+
+class SqlReply(msgspec.Struct, frozen=True, array_like=True):
+    answer: Answer
+    last: bool  # the worker ends now
+
+
 requests = msgspec.msgpack.Decoder(Request)
-answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+replies = msgspec.msgpack.Decoder(SqlReply)
 
 
-def framed(message: Request | Answer) -> bytes:
+def framed(message: Request | SqlReply) -> bytes:
     data = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(data)) + data
 

@@ -7,7 +7,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
-from mainstem.tables.sql.messages import Answer, QueryFailed, framed, read_frame, requests
+from mainstem.tables.sql.memory import TOO_LARGE, MemoryBound
+from mainstem.tables.sql.messages import Answer, QueryFailed, SqlReply, framed, read_frame, requests
 
 if TYPE_CHECKING:
     from mainstem.tables.sql.engine import SqlEngine
@@ -28,14 +29,21 @@ def main() -> None:
     from mainstem.tables.sql.engine import SqlEngine
 
     engine = SqlEngine()
+    memory = MemoryBound()
     while (frame := read_frame(sys.stdin.buffer)) is not None:
-        answers.write(framed(_answer(engine, frame)))
+        answer = _answer(engine, frame)
+        spent = memory.spent
+        answers.write(framed(SqlReply(answer, spent)))
         answers.flush()
+        if spent:
+            break
 
 
 def _answer(engine: SqlEngine, frame: bytes) -> Answer:
     try:
         return engine.answer(requests.decode(frame))
+    except MemoryError:
+        return QueryFailed("too_large", TOO_LARGE)
     except Exception as error:  # noqa: BLE001 - the worker serves the next query
         traceback.print_exc()
         return QueryFailed("failed", f"{type(error).__name__}: {error}")

@@ -8,10 +8,14 @@ import os
 import sys
 from collections.abc import AsyncIterator
 
-from mainstem import events, extras, limits
+from mainstem import events, extras
 from mainstem.errors import Unavailable
 from mainstem.ports.objectstore.open import STORE_ENV
-from mainstem.tables.sql.messages import LENGTH, Answer, QueryFailed, Request, answers, framed
+from mainstem.tables.sql.messages import LENGTH, Answer, QueryFailed, Request, SqlReply, framed, replies
+
+SQL_WORKERS = 2  # queries that run at once
+SQL_QUERIES_WAITING_MAX = 32
+SQL_WORKER_IDLE_S = 600.0  # how long a worker process stays without a query
 
 _log = events.named("sql")
 
@@ -26,14 +30,33 @@ class SqlWorkers:
     def __init__(self, store_url: str) -> None:
         self._store_url = store_url
         self._idle: list[SqlWorker] = []
-        self._free = asyncio.Semaphore(limits.SQL_WORKERS)
+        self._free = asyncio.Semaphore(SQL_WORKERS)
         self._waiting = 0
+        self._preparing: asyncio.Task[None] | None = None
+
+    def prepare(self) -> None:
+        """Start a worker that waits for a query, unless there is one: so the first answer comes sooner."""
+        preparing = self._preparing is not None and not self._preparing.done()
+        busy = self._free.locked() or self._waiting > 0
+        if not (preparing or busy or any(worker.running for worker in self._idle)) and not extras.missing(
+            "sql"
+        ):
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            worker = await SqlWorker.start(self._store_url)
+        except OSError as error:
+            _log.warning("worker not started", error=str(error))
+            return
+        self._idle.append(worker)
+        worker.expire_after(SQL_WORKER_IDLE_S, self._idle)
 
     @contextlib.asynccontextmanager
     async def worker(self) -> AsyncIterator[SqlWorker]:
-        """A worker that nobody else uses. It is stopped if it is still busy at the end. Raises Unavailable."""
+        """A worker for the caller alone. It is stopped if it is still busy at the end. Raises Unavailable."""
         extras.require("sql", "SQL")
-        if self._waiting >= limits.SQL_QUERIES_WAITING_MAX:
+        if self._waiting >= SQL_QUERIES_WAITING_MAX:
             raise Unavailable("too many queries are waiting: try again later")
         self._waiting += 1
         try:
@@ -47,15 +70,17 @@ class SqlWorkers:
             try:
                 yield worker
             finally:
-                if worker.busy:
+                if worker.busy or worker.ended:
                     worker.stop()
                 elif worker.running:
                     self._idle.append(worker)
-                    worker.expire_after(limits.SQL_WORKER_IDLE_S, self._idle)
+                    worker.expire_after(SQL_WORKER_IDLE_S, self._idle)
         finally:
             self._free.release()
 
     async def close(self) -> None:
+        if self._preparing is not None:
+            await self._preparing
         for worker in self._idle:
             worker.stop()
         await asyncio.gather(*(worker.wait() for worker in self._idle))
@@ -66,6 +91,7 @@ class SqlWorker:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.busy = False  # with a request that it has not answered
+        self.ended = False  # with its last answer
         self._expiry: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -73,6 +99,8 @@ class SqlWorker:
         environ = {
             name: value for name, value in os.environ.items() if not name.startswith("MAINSTEM_API_KEY")
         }
+        # Arrow's own allocator reserves a GiB of writable memory at once, which the kernel would count (memory.py).
+        environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
         if store_url:
             environ[STORE_ENV] = store_url
         process = await asyncio.create_subprocess_exec(
@@ -97,15 +125,18 @@ class SqlWorker:
                 stdin.write(framed(request))
                 await stdin.drain()
                 (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-                answer = answers.decode(await stdout.readexactly(length))
+                reply = replies.decode(await stdout.readexactly(length))
         except TimeoutError:
             raise QueryTimeout from None
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._process.wait()
             _log.warning("worker died", pid=self._process.pid, code=code)
-            answer = QueryFailed("failed", "the query stopped its worker: it may need too much memory")
+            reply = SqlReply(
+                QueryFailed("failed", "the query stopped its worker: it may need too much memory"), True
+            )
         self.busy = False
-        return answer
+        self.ended = reply.last
+        return reply.answer
 
     def expire_after(self, seconds: float, idle: list[SqlWorker]) -> None:
         def expire() -> None:
