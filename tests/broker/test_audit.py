@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mainstem import limits
 from mainstem.api.access import AUDIT_TOPIC
+from mainstem.broker.access.audit import AUDIT_RETENTION_BYTES, AUDIT_RETENTION_MS
 from mainstem.broker.access.keys import parse_keys
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
@@ -60,8 +60,8 @@ async def test_a_record_says_who_did_what_where_and_how_it_ended(tmp_path: Path)
             "broker": 1,
         }
         config = broker.topic(AUDIT_TOPIC).config
-        assert config.retention_bytes == limits.AUDIT_RETENTION_BYTES
-        assert config.retention_ms == limits.AUDIT_RETENTION_MS
+        assert config.retention_bytes == AUDIT_RETENTION_BYTES
+        assert config.retention_ms == AUDIT_RETENTION_MS
 
 
 async def test_a_flood_of_denials_becomes_two_records(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_a_flood_of_denials_becomes_two_records(tmp_path: Path) -> None:
 async def test_denials_are_counted_anew_in_the_next_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "AUDIT_WINDOW_S", 0.01)
+    monkeypatch.setattr("mainstem.broker.access.audit.AUDIT_WINDOW_S", 0.01)
     async with _opened(tmp_path) as broker:
         _deny(broker)
         _deny(broker)
@@ -91,7 +91,7 @@ async def test_denials_are_counted_anew_in_the_next_window(
 async def test_what_does_not_fit_the_queue_is_counted_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "AUDIT_QUEUE_MAX", 3)
+    monkeypatch.setattr("mainstem.broker.access.audit.AUDIT_QUEUE_MAX", 3)
     async with _opened(tmp_path) as broker:
         for number in range(10):  # without a turn of the loop: nothing is written meanwhile
             broker.audit.record(_ANN, "h", "text", "CREATE", "topic", str(number), "done")
@@ -109,7 +109,7 @@ async def test_what_does_not_fit_the_queue_is_counted_and_reported(
 async def test_a_log_that_takes_no_writes_costs_records_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "AUDIT_RETRY_S", 0.0)
+    monkeypatch.setattr("mainstem.broker.access.audit.AUDIT_RETRY_S", 0.0)
     async with _opened(tmp_path) as broker:
         append: Callable[..., Awaitable[Any]] = broker.append_values
 

@@ -313,6 +313,14 @@ def test_the_command_line_backs_up_and_restores_a_server_and_a_directory(tmp_pat
         url = f"http://{server.address('http')}"
         written = {"records": [{"data": {"id": 1}}]}
         httpx.post(f"{url}/v0/topics/orders", json=written, timeout=60).raise_for_status()
+        for name in ("dropped", "orders-value"):
+            schema = {
+                "schema": json.dumps({"type": "enum", "name": name.partition("-")[0], "symbols": ["one"]})
+            }
+            httpx.post(f"{url}/subjects/{name}/versions", json=schema, timeout=60).raise_for_status()
+        for permanent in ("false", "true"):
+            gone = httpx.delete(f"{url}/subjects/dropped?permanent={permanent}", timeout=60)
+            gone.raise_for_status()
         made = _mainstem("backup", str(tmp_path / "online"), "--url", url)
         assert made.returncode == 0, made.stderr
         locked = _mainstem("backup", str(tmp_path / "offline"), "--data-dir", str(tmp_path / "data"))
@@ -327,3 +335,6 @@ def test_the_command_line_backs_up_and_restores_a_server_and_a_directory(tmp_pat
         assert back.returncode == 0, back.stderr
         shown = _mainstem("consume", "orders", "-o", "start", "--data-dir", str(target), "--json")
         assert json.loads(shown.stdout)["value"] == '{"id":1}', shown.stderr
+        with ServerProcess(target, *flags) as server:
+            kept = httpx.get(f"http://{server.address('http')}/subjects/orders-value/versions/1", timeout=60)
+        assert kept.json()["id"] == 2

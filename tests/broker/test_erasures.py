@@ -68,7 +68,7 @@ async def write(
 
 async def shown(broker: Broker, topic: str) -> dict[tuple[int, int], bytes | None]:
     """Values by partition and offset."""
-    await broker.routing.drain(topic)
+    await broker.routers.drain(topic)
     found: dict[tuple[int, int], bytes | None] = {}
     for partition in range(len(broker.topic(topic).streams)):
         at, end = broker.partition(topic, partition).start, broker.partition(topic, partition).end

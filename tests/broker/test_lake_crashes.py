@@ -10,6 +10,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.read import Record
 from mainstem.errors import MainstemError, OffsetOutOfRange, RecordsLost
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS
 from tests.support.files import Policy, SimulatedCrash
 from tests.support.lake import Worker
 from tests.support.machine import Machine
@@ -37,7 +38,7 @@ class Story:
         await _worker(machine).run()
         await self._trim(broker, 13)
         await broker.lake.collect()
-        machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+        machine.clock.advance(LAKE_GARBAGE_GRACE_MS)
         await broker.lake.collect()
         broker = await machine.restart()
         await _worker(machine).run("rewrite", "materialise")

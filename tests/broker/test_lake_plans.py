@@ -14,6 +14,8 @@ from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import InvalidInput, NotFound, StalePlan
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.tables import CommitTables, CreateTable, TableCommit
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS, LAKE_LEASE_SLACK_MS
+from mainstem.tables.planning import LAKE_RANGES_PER_LEASE_MAX
 from mainstem.tables.record_locations import LogRange, RecordLocator
 from tests.support.lake import Worker
 from tests.support.machine import DIRECTORY, Machine
@@ -79,7 +81,7 @@ async def test_one_lease_covers_several_ranges_that_are_published_in_order(
     broker = await machine.open()
     await fill(broker, "t", batches=20)
     tasks = (await broker.lake.plan(PlanRequest("test"))).tasks
-    assert len(tasks) == limits.LAKE_RANGES_PER_LEASE_MAX
+    assert len(tasks) == LAKE_RANGES_PER_LEASE_MAX
     assert len({task.token for task in tasks}) == 1
     ends = [task.sources.end for task in tasks]
     assert [task.sources.base for task in tasks] == [0, *ends[:-1]]
@@ -199,7 +201,7 @@ async def test_replaced_files_are_deleted_after_their_grace_period(machine: Mach
     (old,) = broker.log.ledger.generations.parts(0)[0].files
     await work.run("rewrite")
     assert (await broker.lake.collect()).files == 0
-    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS - 1)
+    machine.clock.advance(LAKE_GARBAGE_GRACE_MS - 1)
     assert (await broker.lake.collect()).files == 0
     assert await broker.objects.get(old.key)
     machine.clock.advance(1)
@@ -216,7 +218,7 @@ async def test_files_of_a_table_snapshot_stay(machine: Machine, monkeypatch: pyt
     await broker.log.streams.of(0).delete(0, ((1, 2),), 0)
     await work.run("rewrite")
     await broker.lake.collect()
-    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+    machine.clock.advance(LAKE_GARBAGE_GRACE_MS)
     monkeypatch.setattr(broker.log.ledger.tables, "protects", lambda topic, position: True)
     assert (await broker.lake.collect()).files == 0
     monkeypatch.setattr(broker.log.ledger.tables, "protects", lambda topic, position: False)
@@ -232,7 +234,7 @@ async def test_files_of_an_ended_task_are_deleted_once_its_lease_expires(machine
     machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS)
     await broker.lake.extend(task.stream, task.token, limits.LAKE_ORPHAN_GRACE_MS)
     assert (await broker.lake.collect()).files == 0
-    machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS + limits.LAKE_LEASE_SLACK_MS)
+    machine.clock.advance(limits.LAKE_ORPHAN_GRACE_MS + LAKE_LEASE_SLACK_MS)
     assert (await broker.lake.collect()).files == 1
     assert len(broker.log.ledger.tasks) == 0
     with pytest.raises(StalePlan):

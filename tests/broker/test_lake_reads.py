@@ -335,7 +335,7 @@ async def test_copies_of_another_topic_get_their_own_parts(machine: Machine) -> 
         0, ((13, 14),), 0
     )  # before it is copied: so a slice is copied in part
     await fill(broker, "a", batches=5)
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     originals, copies = await all_records(broker, "a"), await all_records(broker, "b")
     assert len(originals) == 59
     assert len(copies) == 62
@@ -345,7 +345,7 @@ async def test_copies_of_another_topic_get_their_own_parts(machine: Machine) -> 
     assert ledger.generations.parts(1)[0].records == 62
     machine.clock.advance(1_000)
     await broker.append_values("a", [b"last"])  # copies of one time are recorded together
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     await worker(machine).run()
     originals, copies = await all_records(broker, "a"), await all_records(broker, "b")
     for _ in range(2):
@@ -357,7 +357,7 @@ async def test_copies_of_another_topic_get_their_own_parts(machine: Machine) -> 
     assert machine.port.objects()[0].number > 1
     assert await all_records(broker, "b") == copies
     await fill(broker, "a", batches=1)
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     assert len(await all_records(broker, "b")) == 69
 
 
@@ -368,7 +368,7 @@ async def test_copies_survive_the_deletion_of_the_original(machine: Machine) -> 
     await broker.create_topic("filler")
     await broker.routers.put("r", RouterSettings("a", "b"))
     await fill(broker, "a", batches=6)
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     copies = await all_records(broker, "b")
     await worker(machine).run(topics=("a",))
     await broker.trim("a", 36)

@@ -13,6 +13,7 @@ from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.read import Record
 from mainstem.ledger.config import TopicConfig
+from mainstem.tables.garbage import LAKE_GARBAGE_GRACE_MS
 from tests.support.lake import Worker
 from tests.support.machine import Machine
 
@@ -85,7 +86,7 @@ async def publish_one_by_one(broker: Broker, work: Worker, *kinds: str) -> int:
 
 async def collect_files(machine: Machine, broker: Broker) -> int:
     await broker.lake.collect()
-    machine.clock.advance(limits.LAKE_GARBAGE_GRACE_MS)
+    machine.clock.advance(LAKE_GARBAGE_GRACE_MS)
     return (await broker.lake.collect()).files
 
 

@@ -100,6 +100,15 @@ def _committed(bootstrap: str) -> int:
         consumer.close()
 
 
+def _register(server: ServerProcess) -> None:
+    """Schemas whose ids have a gap."""
+    for number, name in enumerate(("a", "b", "c"), 1):
+        schema = {"schema": json.dumps({"type": "enum", "name": name, "symbols": ["one"]})}
+        assert _ask(server, "POST", f"/subjects/{name}/versions", schema)["id"] == number
+    for permanent in ("", "?permanent=true"):
+        _ask(server, "DELETE", f"/subjects/b{permanent}")
+
+
 def _filled(data: Path) -> list[tuple[int, str]]:
     """A run that ends by a kill. Returns the committed records of `t`."""
     with ServerProcess(data, "--text", "off", "--segment-bytes", "64KiB") as server:
@@ -118,6 +127,7 @@ def _filled(data: Path) -> list[tuple[int, str]]:
         claimed = _ask(server, "POST", "/v0/topics/jobs/claim", {"node": "n", "max": 1})["claimed"]
         assert len(claimed) == 1
         _ask(server, "POST", "/v0/topics/jobs/ack", {"node": "n", "seqs": [claimed[0]["$seq"]]})
+        _register(server)
         records = _read(kafka, 0, 602)
         server.kill()
         return records
@@ -160,6 +170,8 @@ def test_a_migrated_directory_continues_as_a_log_of_two_brokers(tmp_path: Path) 
         assert _committed(brokers.bootstrap) == 123
         left = brokers.request("two", "POST", "/v0/topics/jobs/claim", {"node": "n", "max": 9}).json
         assert sorted(job["data"] for job in left["claimed"]) == [1, 2]
+        ids = [brokers.request("two", "GET", f"/subjects/{name}/versions/latest").json["id"] for name in "ac"]
+        assert ids == [1, 3]
         _transaction(brokers.bootstrap, ["after"], commit=True)
         found = _read(brokers.bootstrap, records[-1][0] + 1, 1)
         assert found[0][1] == "after"

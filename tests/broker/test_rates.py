@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from mainstem import limits
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.broker import Broker, BrokerOptions
-from mainstem.broker.rates import TokenBucket
+from mainstem.broker.rates import THROTTLE_MS_MAX, TokenBucket
 from mainstem.errors import InvalidInput
-from mainstem.ledger.rates import AlterRate, RateEntity
-from mainstem.ports.clock import ManualClock
+from mainstem.ledger.rates import RATE_MAX, AlterRate, RateEntity
+from tests.support.clock import ManualClock
 
 _KEY = "producer_byte_rate"
 
@@ -84,22 +84,22 @@ def test_the_long_run_throughput_is_the_rate() -> None:
     assert allowed - 1400 <= passed <= allowed + 1400
 
 
-@pytest.mark.parametrize("rate", [5e-324, 1e-300, limits.RATE_MAX])
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, RATE_MAX])
 def test_extreme_rates_give_a_bounded_throttle(rate: float) -> None:
     clock = ManualClock()
     meter = TokenBucket(rate, clock)
     assert meter.burst >= 1
     for _ in range(3):
-        assert 0 <= meter.take(100 << 20) <= limits.THROTTLE_MS_MAX
+        assert 0 <= meter.take(100 << 20) <= THROTTLE_MS_MAX
         clock.advance(1_000)
 
 
 def test_a_request_over_the_quota_passes_and_is_paid_off_over_time() -> None:
     clock = ManualClock()
     meter = TokenBucket(1.0, clock)
-    assert meter.take(1_000) == limits.THROTTLE_MS_MAX
-    clock.advance(limits.THROTTLE_MS_MAX)
-    assert meter.take(0) == limits.THROTTLE_MS_MAX
+    assert meter.take(1_000) == THROTTLE_MS_MAX
+    clock.advance(THROTTLE_MS_MAX)
+    assert meter.take(0) == THROTTLE_MS_MAX
     clock.advance(3_600_000)
     assert meter.take(int(limits.RATE_BURST_S)) == 0  # idle time is not saved beyond the window
     assert 0 < meter.take(1) <= 1001
@@ -126,7 +126,7 @@ def test_a_bucket_is_a_token_bucket(rate: float, burst_s: float, steps: list[tup
             assert held_ms <= 1  # rounding
         else:
             debt_ms = float(-exact / Fraction(rate) * 1000)
-            expected = min(debt_ms, limits.THROTTLE_MS_MAX)
+            expected = min(debt_ms, THROTTLE_MS_MAX)
             assert held_ms == pytest.approx(expected, rel=1e-6, abs=2)
 
 
@@ -143,25 +143,32 @@ def test_whoever_waits_as_told_never_exceeds_the_rate(calls: list[tuple[int, int
         assert moved <= 1_000 * (clock.monotonic() - begun) + 2_000 + size + 5 * len(calls)
 
 
-async def test_groups_and_namespaces_are_limited_beside_their_client(tmp_path: Path) -> None:
+async def test_groups_namespaces_and_topics_are_limited_beside_their_client(tmp_path: Path) -> None:
     broker = await Broker.open(BrokerOptions(tmp_path))
     rates = broker.rates
     ann = Principal("User:ann")
     assert not rates.stored.active
-    assert rates.consume(ann, "acme/shop", "g", 10**12, 10**9) == 0
+    assert rates.consume(ann, "acme/shop/t", "g", 10**12, 10**9) == 0
     for entity in (
         RateEntity(group="g"),
         RateEntity(group="acme/shop/h"),
         RateEntity(namespace="acme"),
         RateEntity(namespace=""),
+        RateEntity(topic="free/slow"),
     ):
         await rates.alter(AlterRate(entity, (("consumer_byte_rate", 100.0), ("burst_s", 1.0))))
-    assert rates.produce(ann, "acme", 10**9, 1) == 0  # only reads are limited
-    assert rates.consume(ann, "lone", None, 100, 1) == 0
-    assert rates.consume(ann, "lone", None, 100, 1) > 0
-    assert rates.consume(ann, "other", "g", 100, 1) == 0  # a default gives each namespace a bucket of its own
-    assert rates.consume(ann, "third", "g", 1, 1) > 0  # the group is one, whatever it reads
-    assert rates.consume(ann, "acme/shop", "acme/shop\x1fh", 60, 1) == 0  # a group of a bound namespace
-    assert rates.consume(ann, "acme/games", None, 60, 1) > 0  # the outer namespace limits both
+    assert rates.produce(ann, "acme/t", 10**9, 1) == 0  # only reads are limited
+    assert rates.consume(ann, "lone/t", None, 100, 1) == 0
+    assert rates.consume(ann, "lone/t", None, 100, 1) > 0
+    assert (
+        rates.consume(ann, "other/t", "g", 100, 1) == 0
+    )  # a default gives each namespace a bucket of its own
+    assert rates.consume(ann, "third/t", "g", 1, 1) > 0  # the group is one, whatever it reads
+    assert rates.consume(ann, "acme/shop/t", "acme/shop\x1fh", 60, 1) == 0  # a group of a bound namespace
+    assert rates.consume(ann, "acme/games/t", None, 60, 1) > 0  # the outer namespace limits both
     assert rates.throttled(RateEntity(namespace="acme"))[0] == 1
+    await rates.alter(AlterRate(RateEntity(namespace=""), (), ("consumer_byte_rate", "burst_s")))
+    assert rates.consume(ann, "free/slow", None, 101, 1) > 0  # whichever client reads it
+    assert rates.consume(Principal("User:bob"), "free/slow", None, 1, 1) > 0
+    assert rates.consume(ann, "free/fast", None, 10**6, 1) == 0
     await broker.close()

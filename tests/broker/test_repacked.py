@@ -18,9 +18,9 @@ from mainstem.log.objects.backup import restore
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.tables.parts.materialise import materialise
 from tests.support.history import scan
+from tests.support.memory_store import MemoryObjectStore
 
 NOW = RepackOptions(
     on=False, after_objects=1, least_bytes=0, bytes_per_s=0, merged_rounds=2, file_bytes=8_000, grace_s=0.0

@@ -33,7 +33,7 @@ async def topics(broker: Broker, names: str, config: TopicConfig = SYNCED) -> No
 
 async def all_of(broker: Broker, name: str) -> list[Record]:
     """Every record, once all is forwarded; losses are left out."""
-    await broker.routing.drain(name)
+    await broker.routers.drain(name)
     found: list[Record] = []
     offset, end = broker.partition(name).start, broker.partition(name).end
     while offset < end:
@@ -89,7 +89,7 @@ async def test_copies_are_found_by_offset_and_by_time(tail_cache_bytes: int) -> 
     times = []
     for at in range(12):
         await broker.append_values("a", [b"%d" % at, b"x"])
-        await broker.routing.drain("b")
+        await broker.routers.drain("b")
         times.append(machine.clock.now_ms())
         if at % 3 == 0:
             await broker.append_values("b", [b"own"], timestamps_ms=[times[-1]])
@@ -179,7 +179,7 @@ async def test_a_gap_right_at_the_start_moves_the_earliest_record(machine: Machi
     await topics(broker, "b")
     await route(broker, "a", "b")
     await broker.append_values("a", [b"%d" % at for at in range(5)])
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     page = await broker.diffs.read(broker.streams.topic("b"), DiffQuery())
     assert page.tombstone is not None
     assert (page.tombstone.reason, page.tombstone.gap_from, page.tombstone.gap_to) == (SOURCE_TRIM, 1, 3)
@@ -288,7 +288,7 @@ async def test_damage_to_the_original_is_a_loss_of_the_copy_too() -> None:
     await route(broker, "a", "b")
     for at in range(4):
         await broker.append_values("a", [b"value-%d" % at])
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     stored = machine.port
     assert stored is not None
     whole = stored.read
@@ -311,7 +311,7 @@ async def test_reading_a_truncated_copy_is_out_of_range(machine: Machine) -> Non
     await topics(broker, "ab")
     await route(broker, "a", "b")
     await broker.append_values("a", [b"1", b"2"])
-    await broker.routing.drain("b")
+    await broker.routers.drain("b")
     await broker.trim("b", 1)
     with pytest.raises(OffsetOutOfRange):
         await broker.read("b", 0)
@@ -325,7 +325,7 @@ async def test_size_retention_applies_to_copies(machine: Machine) -> None:
     await route(broker, "a", "b")
     for _ in range(10):
         await broker.append_values("a", [b"x" * 100])
-        await broker.routing.drain("b")
+        await broker.routers.drain("b")
     await broker.enforce_retention()
     assert [record.offset for record in await all_of(broker, "b")] == [5, 6, 7, 8, 9]
 
@@ -337,7 +337,7 @@ async def test_time_retention_uses_the_time_of_the_copies(machine: Machine) -> N
     await route(broker, "a", "b")
     for _ in range(4):
         await broker.append_values("a", [b"x"], timestamps_ms=[1])
-        await broker.routing.drain("b")
+        await broker.routers.drain("b")
         machine.clock.advance(400)
     await broker.enforce_retention()
     assert [record.offset for record in await all_of(broker, "b")] == [2, 3]
@@ -348,7 +348,7 @@ async def test_recreated_topics_are_not_routed(machine: Machine) -> None:
     await topics(broker, "abc")
     await route(broker, "a", "b")
     await route(broker, "b", "c")
-    assert await broker.routing.forget("b") == ["a>b", "b>c"]
+    assert await broker.routers.forget("b") == ["a>b", "b>c"]
     await broker.delete_topic("b")
     assert broker.routers.all() == []
     await topics(broker, "b")

@@ -15,7 +15,7 @@ from mainstem.errors import InvalidConfig, RecordNotHeld, RecordsLost
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.shares import Verdict
 from mainstem.log.read.extents import ReadChunk
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 from .test_transactions import abandon
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainstem.broker.cluster.store_clock import clock_off_ms
-from mainstem.ports.clock import ManualClock
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from mainstem.ports.objectstore.port import StoredObject
+from tests.support.clock import ManualClock
 from tests.support.machine import CountingRandom
+from tests.support.memory_store import MemoryObjectStore
 
 _NOW_MS = 1_700_000_000_400
 

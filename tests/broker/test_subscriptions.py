@@ -12,7 +12,7 @@ import pytest
 from mainstem.broker.subscriptions.acks import Acks
 from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import Delivery, MessageEntry, MessageEntryReader, MessageRun
-from mainstem.broker.subscriptions.hashing import murmur3, slot_of
+from mainstem.broker.subscriptions.hashing import murmur3
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
 from mainstem.errors import InvalidInput, SubscriptionBusy
 from mainstem.ledger.subscriptions import AckedRecords
@@ -216,6 +216,16 @@ async def test_a_new_consumer_waits_until_the_records_of_a_key_are_settled() -> 
     await stage.subscription.close()
 
 
+async def test_records_without_a_key_are_divided_among_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = _Stage([b""] * 40, SubscriptionType.KEY_SHARED)
+    monkeypatch.setattr(stage, "delivered", lambda *_: None)  # they have no order
+    consumers = [stage.join(name, permits=100) for name in ("first", "second")]
+    await stage.settle()
+    assert sorted(base for one in consumers for base in one.held) == list(range(40))
+    assert all(one.held for one in consumers)
+    await stage.subscription.close()
+
+
 @pytest.mark.parametrize("run_entries", [0, 4])
 async def test_failover_delivers_in_order_and_again_after_a_change(run_entries: int) -> None:
     stage = _Stage([b"k"] * 10, SubscriptionType.FAILOVER, run_entries)
@@ -292,4 +302,3 @@ def test_the_hash_of_keys_is_the_one_that_clients_use() -> None:
     assert murmur3(b"") == 0
     assert murmur3(b"test") == 0xBA6BD213 & 0x7FFFFFFF
     assert murmur3(b"Hello, world!") == 0xC0363E43 & 0x7FFFFFFF
-    assert slot_of(None) == slot_of(b"NONE_KEY")

@@ -23,13 +23,14 @@ from mainstem.errors import (
     TransactionNotFound,
 )
 from mainstem.ledger.config import Durability, TopicConfig
-from mainstem.ledger.transactions import TransactionPhase
+from mainstem.ledger.transactional_ids import TransactionPhase
 from mainstem.log.read.views import CONTROL_BATCH_BYTES, View
-from mainstem.ports.clock import ManualClock
+from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.port import Placement
 from mainstem.records.building import build_batch
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import BatchHeader, crc_matches, walk
+from tests.support.clock import ManualClock
 from tests.support.machine import Machine
 from tests.support.waiting import until
 
@@ -368,24 +369,26 @@ async def test_ephemeral_topics_refuse_transactions(stage: Stage) -> None:
         await writer.append("ram", b"x")
 
 
-async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(stage: Stage) -> None:
+async def test_a_reader_does_not_pass_an_end_that_is_not_durable_yet(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = stage.broker
     await broker.create_topic("t")
     writer = await Writer.start(broker)
     await writer.write("t", b"x")
     log = broker.log
     held = asyncio.Event()
-    append, sync = log._port.append, log._port.sync
+    sync = LocalCommitLog.sync
 
-    async def append_alone(*commit: Any) -> tuple[Placement, None]:
-        return await append(*commit), None
+    async def append_alone(port: LocalCommitLog, *commit: Any) -> tuple[Placement, None]:
+        return await port.append(*commit), None
 
-    async def slow_sync() -> int:
+    async def slow_sync(port: LocalCommitLog) -> int:
         await held.wait()
-        return await sync()
+        return await sync(port)
 
-    log._port.append_synced = append_alone  # type: ignore[method-assign]
-    log._port.sync = slow_sync  # type: ignore[method-assign]
+    monkeypatch.setattr(LocalCommitLog, "append_synced", append_alone)
+    monkeypatch.setattr(LocalCommitLog, "sync", slow_sync)
     ending = asyncio.create_task(writer.end(commit=True))
     try:
         await until(lambda: int(log.ledger.streams.end[0]) == 2)

@@ -21,7 +21,8 @@ from mainstem.broker.watch import (
 from mainstem.broker.watch_sessions import WatchSessions
 from mainstem.errors import Throttled
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.clock import ManualClock
+from mainstem.records.decoding import StoredRecord
+from tests.support.clock import ManualClock
 from tests.support.machine import CountingRandom, Machine
 
 
@@ -45,8 +46,11 @@ class Watcher:
         self.pages.append(watch_page)
         if page.tombstone is not None:
             self.gaps.append((page.tombstone.gap_from, page.tombstone.gap_to, place.first))
-        offsets = [int(offset) for part in page.chosen for offset in part.index.fields[0][part.rows]]
-        self.seqs += [offset + 1 for offset in offsets]
+        for part in page.chosen:
+            offsets = (
+                [part.offset] if isinstance(part, StoredRecord) else part.index.fields[0][part.rows].tolist()
+            )
+            self.seqs += [offset + 1 for offset in offsets]
         self.caught_up += page.caught_up and not place.tailing
         self._moved.set()
 
@@ -481,6 +485,26 @@ async def test_a_coroutine_that_waits_continues_in_a_task() -> None:
     assert isinstance(task, asyncio.Task)
     gate.set_result(1)
     assert await task == 2
+
+
+async def test_a_timeout_that_begins_before_there_is_a_task_ends_the_wait() -> None:
+    outcome: list[object] = []
+
+    async def limited() -> None:
+        assert asyncio.current_task() is not None
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            outcome.append("timeout")
+        outcome.append(type(asyncio.current_task()))
+
+    # As a transport calls it: not within a task.
+    asyncio.get_running_loop().call_soon(lambda: run_eagerly(limited()))
+    async with asyncio.timeout(60):
+        while len(outcome) < 2:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+    assert outcome == ["timeout", asyncio.Task]
 
 
 async def test_errors_and_cancellation_reach_the_coroutine_where_it_waits() -> None:

@@ -11,7 +11,7 @@ from mainstem import limits
 from mainstem.broker.watch import WatchOptions
 from mainstem.broker.watch_session_files import WatchSessionFiles
 from mainstem.broker.watch_sessions import WatchSession, WatchSessions
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 def two_workers(folder: Path) -> tuple[WatchSessions, WatchSessions]:

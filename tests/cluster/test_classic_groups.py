@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.groups.classic import GROUP_EXPECTED_MS
+from mainstem.broker.groups.former_members import GROUP_EXPECTED_MS
 from mainstem.broker.groups.member import Join, Joined
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
 from mainstem.errors import RebalanceInProgress
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
 SESSION_MS = 45_000

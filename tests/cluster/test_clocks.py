@@ -12,8 +12,8 @@ import pytest
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.ledger.config import TopicConfig
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.shared.open import SharedPlace
+from tests.support.clock import ManualClock
 
 _TTL_MS = 30_000
 

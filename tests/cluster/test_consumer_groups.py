@@ -20,7 +20,7 @@ from mainstem.broker.groups.offsets import OffsetToCommit
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
 from mainstem.errors import StaleMemberEpoch
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.cluster import BrokerProcesses, eventually
 from tests.support.waiting import until
 

@@ -12,8 +12,8 @@ from mainstem.log.objects.tiering import HotRetention
 from mainstem.ports.commitlog.shared.etcd.log import own_store
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.objectstore.local import LocalObjectStore
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster
+from tests.support.memory_store import MemoryObjectStore
 
 
 async def _serve(options: BrokerOptions) -> None:

@@ -12,7 +12,7 @@ from mainstem.broker.cluster import peer_watch
 from mainstem.broker.cluster.peer_watch import PeerWatch
 from mainstem.broker.cluster.service import MEMBER_GONE_S, Cluster
 from mainstem.ledger.brokers import Heartbeat
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
 

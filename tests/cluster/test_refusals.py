@@ -15,7 +15,7 @@ from mainstem.broker.storage import opening
 from mainstem.errors import StoreRefused, Unavailable
 from mainstem.ports.commitlog.shared import open as places
 from mainstem.ports.commitlog.shared.open import SharedPlace
-from mainstem.ports.objectstore.memory import MemoryObjectStore
+from tests.support.memory_store import MemoryObjectStore
 
 
 class Guarded(MemoryObjectStore):

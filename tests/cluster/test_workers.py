@@ -88,9 +88,7 @@ class HttpWriter(threading.Thread):
 @pytest.mark.parametrize("dies", ["writer", "follower"])
 def test_a_killed_worker_loses_and_doubles_nothing(tmp_path: Path, dies: str) -> None:
     directory = tmp_path / "data"
-    with ServerProcess(
-        directory, "--workers", "2", "--kafka", "127.0.0.1:0", "--pulsar", "off", "--s3", "off"
-    ) as process:
+    with ServerProcess(directory, "--workers", "2") as process:  # all doors, each on ports of its own
         url = f"http://{process.address('http')}"
         ask(url, f"/v0/topics/{_TOPIC}", {"records": [{"data": "first"}]})
         writers = [HttpWriter(url, name) for name in ("a", "b")]

@@ -21,16 +21,18 @@ GROWING_LAG_MS_MIN = 60_000  # … or less, if the samples do not reach back so 
 
 
 def alerts(broker: Broker, history: History) -> Iterator[Alert]:
-    """Of the broker itself; what only a door knows is not among them."""
+    """Alerts of the broker itself; a door adds what only it knows."""
     missing = broker.log.missing.count()
     if missing:
-        yield Alert("missing_records", True, f"{missing} records are missing, because log files are missing")
+        yield Alert(
+            "missing_records", True, f"{missing:,} records are missing, because log files are missing"
+        )
     if broker.clock_ahead_ms:
         yield Alert("clock", True, f"the clock is {broker.clock_ahead_ms} ms ahead of the server's time")
     yield from _dead_letters(broker)
     for group in history.groups():
         if grows(samples := history.group(group)):
-            text = f"the lag grew to {samples[-1].lag} records"
+            text = f"the lag grew to {samples[-1].lag:,} records"
             yield Alert("growing_lag", False, text, group=group)
     now_ms = broker.log.now_ms()
     for info in broker.transactions.all():
@@ -52,7 +54,7 @@ def _dead_letters(broker: Broker) -> Iterator[Alert]:
         number = int(broker.log.ledger.streams.records[list(dead.streams)].sum())
         if number:
             noun = "dead letter" if number == 1 else "dead letters"
-            yield Alert("dead_letters", False, f"{number} {noun}", topic=queue)
+            yield Alert("dead_letters", False, f"{number:,} {noun}", topic=queue)
 
 
 def grows(samples: list[LagSample]) -> bool:

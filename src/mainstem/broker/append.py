@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mainstem import limits
 from mainstem.broker.namespaces import NamespaceService
 from mainstem.broker.recompression import Recompression
 from mainstem.broker.schemas.service import SchemaService
 from mainstem.broker.schemas.validation import PayloadChecks
 from mainstem.broker.streams import StreamService, stream_of
-from mainstem.broker.timestamps import check_times
 from mainstem.broker.transactions.producer_rights import ProducerRights
 from mainstem.broker.transactions.service import TransactionService
 from mainstem.errors import (
@@ -31,12 +31,13 @@ from mainstem.errors import (
     CapacityReached,
     InvalidBatch,
     InvalidInput,
+    InvalidTimestamp,
     TooLarge,
     TopicTerminated,
 )
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.entry import RECORD
-from mainstem.ledger.publish_sequences import PublishSequence
+from mainstem.ledger.publish_sequences import PublishExclusively, PublishSequence
 from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.log.write.append import AppendRequest, Placed, Waiter, promise
@@ -48,6 +49,9 @@ from mainstem.records.interpreted import build_lone
 from mainstem.records.rewrite import with_append_time
 
 __all__ = ["AppendRequest", "Appended", "Appends", "Placed", "Waiter", "promise", "record_rows", "sized"]
+
+
+_NO_TIMESTAMP = -1  # a record without a timestamp
 
 
 class Appended(NamedTuple):  # one for every append, where a frozen dataclass costs a microsecond more
@@ -88,7 +92,7 @@ class Appends:
 
         Raises the reason if nothing can be written. The waiter learns the base offset, or what the ledger refuses."""
         if topic.config.limits_times:
-            check_times(request.batches, topic.config, self._clock.now_ms())
+            _check_times(request.batches, topic.config, self._clock.now_ms())
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, request.size)
         if topic.config.terminated:
@@ -129,6 +133,9 @@ class Appends:
         resumes: bool = True,
         rights: ProducerRights | None = None,
         sequence: tuple[str, int, int] | None = None,
+        epoch: int = 0,
+        built_here: bool = False,
+        several: bool = False,
     ) -> SliceFacts:
         """Append record batches as a client sent them. Owns the buffer from now on. Raises what is wrong with them.
 
@@ -136,10 +143,18 @@ class Appends:
         ledger does not know may be at any place in its sequence, as in Kafka: it was idle for long, or its topic was
         created again. A producer that joins starts at the beginning: each of its transactions does. `rights`: those of
         the sender; None: it may write as any producer. `sequence`: the name of a Pulsar producer, and the first and
-        last of its sequence ids here: what it appended before is not appended again, except to a topic in memory."""
+        last of its sequence ids here: what it appended before is not appended again, except to a topic in memory.
+        `epoch`: that of an exclusive Pulsar producer; nothing is appended once another one took over.
+        `built_here`: the caller built the batches, so their checksums are right. `several`: they come from several
+        requests, so they are appended only where the topic cannot accept some and refuse others; otherwise this raises
+        InvalidBatch."""
         stream = stream_of(topic, partition)
         config = topic.config
-        facts = check_slice(memoryview(batches), batch_bytes_max=config.max_message_bytes)
+        if several and not (self._columns.plain[stream] and self._stored_as_sent(stream, config)):
+            raise InvalidBatch("batches of several requests are appended one by one to this topic")
+        facts = check_slice(
+            memoryview(batches), batch_bytes_max=config.max_message_bytes, built_here=built_here
+        )
         if facts.control:
             raise InvalidBatch("clients cannot append control batches")
         if rights is not None and (facts.producer >= 0 or facts.transactional):
@@ -157,9 +172,16 @@ class Appends:
         records, size = b"", len(batches)
         if not self._columns.plain[stream] and config.tracked:
             records, size = sized(batches)
-        published = None if sequence is None else PublishSequence(stream, *sequence)
+        published: PublishSequence | PublishExclusively | None = None
+        if sequence is not None:
+            published = PublishSequence(stream, *sequence, epoch)
+        elif epoch:
+            published = PublishExclusively(stream, epoch)
         self.append(topic, AppendRequest(stream, batches, facts, size, records, published), waiter)
         return facts
+
+    def close(self) -> None:
+        self._recompression.close()
 
     def last_sequence(self, stream: int, name: str) -> int:
         """The last sequence id of a Pulsar producer; -1 if none is known."""
@@ -200,10 +222,21 @@ class Appends:
         base, _ = await placed
         return Appended(base, len(values), latest)
 
+    def value(self, topic: Topic, value: bytes, waiter: Waiter) -> None:
+        """Append one record given as a Python value to partition 0. Raises what is wrong with it."""
+        stream, config = topic.streams[0], topic.config
+        now = self._clock.now_ms()
+        batch = build_lone(value, now)
+        if len(batch) > config.max_message_bytes:
+            check_size(batch, config)
+        records, size = sized(batch) if config.tracked else (b"", len(value))
+        facts = SliceFacts(1, 1, now, -1, -1, -1, False, False)
+        self.append(topic, AppendRequest(stream, batch, facts, size, records), waiter)
+
     def values_now(self, topic: Topic, values: Sequence[bytes]) -> tuple[int, int | None] | None:
         """As `values` to partition 0, in the calling thread, without the event loop: see `Committer.append_now`."""
         stream, config = topic.streams[0], topic.config
-        if not self._columns.plain[stream] or not self._stored_as_sent(stream, config):
+        if not self._columns.plain_view[stream] or not self._stored_as_sent(stream, config):
             return None
         if self.refused and stream in self.refused:
             raise self.refused[stream]
@@ -216,8 +249,7 @@ class Appends:
             check_size(batch, config)
         if self._byte_limits or self._total_bytes_max:
             self._check_room(topic, size)
-        facts = SliceFacts(len(values), 1, now, -1, -1, -1, False, False)
-        return self._append_now(AppendRequest(stream, batch, facts, size), now)
+        return self._append_now(stream, batch, len(values), size, now)
 
 
 def check_size(batch: Slice, config: TopicConfig) -> None:
@@ -250,3 +282,34 @@ def _with_append_time(slice: memoryview, time_ms: int) -> bytearray:
     for header in walk(slice):
         stamped += with_append_time(slice[header.position : header.end], time_ms)
     return stamped
+
+
+def _check_times(batches: Slice, config: TopicConfig, now_ms: int) -> None:
+    """Raises InvalidTimestamp. For topics that limit the times of records.
+
+    The headers decide, so that batches are not decoded: the time of the first record is compared with the earliest
+    time allowed, and the time of the newest record with the latest."""
+    earliest = now_ms - config.timestamp_before_max_ms
+    latest = now_ms + config.timestamp_after_max_ms
+    for header in walk(batches):
+        first, newest = header.base_timestamp, header.max_timestamp
+        if newest > latest:
+            reason = f"a record has the timestamp {newest}, after {latest}: message.timestamp.after.max.ms"
+        elif first < earliest and first != _NO_TIMESTAMP:
+            reason = f"a record has the timestamp {first}, before {earliest}: message.timestamp.before.max.ms"
+        else:
+            continue
+        raise InvalidTimestamp(
+            f"{reason} of the topic does not allow it", _outside_limits(batches, earliest, latest)
+        )
+
+
+def _outside_limits(batches: Slice, earliest: int, latest: int) -> list[int]:
+    """The numbers of the records outside the limits, or none if they cannot be decoded."""
+    try:
+        _, times = record_sizes_and_times(memoryview(batches))
+    except InvalidBatch:
+        return []
+    outside = np.flatnonzero(((times < earliest) & (times != _NO_TIMESTAMP)) | (times > latest))
+    numbers: list[int] = outside[: limits.INVALID_RECORDS_NAMED_MAX].tolist()
+    return numbers

@@ -6,7 +6,7 @@ Every method that changes something returns once the change is as durable as its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.rules import Access, Operation, ResourceType
 from mainstem.broker.access.service import Security
 from mainstem.broker.append import Appended, Appends, promise
+from mainstem.broker.broker_metrics import broker_metrics
 from mainstem.broker.broker_settings import BrokerSettingsService
 from mainstem.broker.buckets.service import BucketService
 from mainstem.broker.buckets.table_files import TableFiles
@@ -31,6 +32,7 @@ from mainstem.broker.diff import Diffs
 from mainstem.broker.erasures.service import ERASURE_STEP_EVERY_S, ErasureService
 from mainstem.broker.erasures.table_files import TableErasure
 from mainstem.broker.exclusive_producers import ExclusiveProducers
+from mainstem.broker.groups.lags import GroupLags
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
 from mainstem.broker.namespaces import NamespaceService, shown_id
@@ -38,9 +40,9 @@ from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.queues.service import QueueService
 from mainstem.broker.rates import RateService
 from mainstem.broker.read import Fetched, Reads, Record
+from mainstem.broker.reports import LakeReports, PipelineReports
 from mainstem.broker.routers.service import RouterService
-from mainstem.broker.schemas.service import SchemaService
-from mainstem.broker.schemas.subject_schemas import SubjectSchemas
+from mainstem.broker.schemas.service import SchemaService, SubjectSchemas
 from mainstem.broker.schemas.topic_schemas import TopicSchemaService
 from mainstem.broker.share.shares import ShareService
 from mainstem.broker.sql import SqlService
@@ -62,7 +64,7 @@ from mainstem.broker.transactions.service import TransactionService
 from mainstem.broker.transactions.sinks import SinkService
 from mainstem.broker.watch import WatchService
 from mainstem.broker.writes import WriteService
-from mainstem.errors import MainstemError, StoreUnreachable
+from mainstem.errors import InvalidInput, MainstemError, StoreUnreachable
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.cursors import CommitOffsets
 from mainstem.ledger.topics import Topic
@@ -70,6 +72,7 @@ from mainstem.log.log import Log
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention
 from mainstem.log.recovery import RecoveryProgress
+from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock, Random, SteadyClock, SystemClock, SystemRandom
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.ports.files import Lock
@@ -151,11 +154,14 @@ class Broker:
         self.retention = Retention(log, clock)
         self.groups = Groups(log, clock, options.groups, random, self.cluster)
         self.cluster.on_change(self.groups.hand_over)
+        self.group_lags = GroupLags(log, self.groups)
+        self.lake_reports = LakeReports(log, clock)
+        self.pipeline_reports = PipelineReports(log, clock)
         self.transactions = TransactionService(log, clock)
         self.streams = StreamService(log)
         self.namespaces = NamespaceService(log, options.default_config)
         self.decoding = Decoding()
-        self.schemas = SchemaService(log, self.decoding)
+        self.schemas = SchemaService(log)
         self.topic_schemas = TopicSchemaService(log, self.schemas)
         self.appends = Appends(
             log,
@@ -199,7 +205,6 @@ class Broker:
         self.routers = RouterService(
             log, clock, self.streams, self._topics, self.cluster, routers_max=options.routers_max
         )
-        self.routing = self.routers
         self.watching = WatchService(self.streams, self.diffs, self.routers, self.activity)
         self.objects = log.objects or open_store(options.objects_url)
         self.catalog = Catalog(log, random, self.objects, options.objects_url, options.table_locations)
@@ -250,7 +255,7 @@ class Broker:
         broker._lock = lock
         if log.ledger_ahead_ms > limits.CLOCK_STEP_MS_MAX:
             _log.error(
-                "ledger time is ahead of the clock",
+                "ledger time ahead of clock",
                 ahead_ms=log.ledger_ahead_ms,
                 action="check the system clock; if it is right, it was wrong once, and leases run on monotonic time",
             )
@@ -327,6 +332,8 @@ class Broker:
         await self.watching.close()
         await self.sql.close()
         self.decoding.close()
+        self.appends.close()
+        self.schemas.close()
         try:
             await self._log.close()
         finally:
@@ -358,9 +365,18 @@ class Broker:
         """Apply everything that any broker had committed before the call, and make it readable."""
         await self._log.barrier()
 
+    async def refresh(self) -> None:
+        """As `barrier`, for an answer about what exists now. Without a store, the answer is what this broker knows."""
+        await self._log.refresh()
+
     async def catch_up(self) -> None:
         """As `barrier`, but only where clients take several brokers for one server: workers that share their ports."""
         await self._log.catch_up()
+
+    @property
+    def ledger_time_ms(self) -> int:
+        """The time by which leases and transactions end."""
+        return self._log.now_ms()
 
     @property
     def position(self) -> int:
@@ -376,6 +392,15 @@ class Broker:
     def last_position(self) -> int:
         """Position of the newest commit applied."""
         return self._log.ledger.position - 1
+
+    def metrics(self) -> Iterator[Metric]:
+        """What the server holds and did, apart from its doors."""
+        return broker_metrics(self)
+
+    def compact_now(self) -> None:
+        """Compact topics without waiting for the next round."""
+        if self._log.repacker is not None:
+            self._log.repacker.wake()
 
     # Topics
 
@@ -397,9 +422,9 @@ class Broker:
         """Like `create_topic`, with the name rules and the topic limit of the HTTP door. Raises Throttled too."""
         return await self._topics.make(name, config)
 
-    async def delete_topic(self, name: str) -> Topic:
-        """Raises TopicNotFound."""
-        topic = await self._topics.delete(name)
+    async def delete_topic(self, name: str, *, if_empty: bool = False) -> Topic:
+        """Raises TopicNotFound; with `if_empty`, TopicNotEmpty."""
+        topic = await self._topics.delete(name, if_empty=if_empty)
         self.activity.forget(topic.topic_id)
         self.queues.forget(topic.streams)
         self.subscriptions.forget(topic.streams)
@@ -539,6 +564,8 @@ class Broker:
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""
     ) -> None:
         """Store a group's next offset to read."""
+        if offset < 0:
+            raise InvalidInput(f"{offset} is not an offset that can be committed")
         await self._log.propose(CommitOffsets(group, ((self.stream(name, partition), offset, metadata),)))
 
     def committed(self, group: str, name: str, partition: int = 0) -> int | None:

@@ -39,13 +39,15 @@ class Decoding:
         self._stopped = False
         self.seconds = 0.0  # processor time of all jobs
 
-    async def run(self, principal: str, work: Callable[[], T]) -> T:
-        """The result of the work. Raises Throttled if the principal has too many jobs waiting."""
+    async def run(self, principal: str, work: Callable[[], T], *, bounded: bool = True) -> T:
+        """The result of the work. Raises Throttled if the principal has too many jobs waiting.
+
+        Without `bounded` it waits behind any number of them: each connection of the caller has one."""
         if self._stopped:
             raise Closed("the server is stopping")
         line = self._waiting.setdefault(principal, deque())
         bound = DECODES_WAITING_MAX
-        if len(line) >= bound:
+        if bounded and len(line) >= bound:
             raise Throttled(
                 "decoding", bound, f"{bound} compressed bodies or batches of this client wait already"
             )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +26,20 @@ from mainstem.ledger.topics import Topic
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 from mainstem.records import kernels
+from mainstem.records.decoding import StoredRecord, lone_record
 from mainstem.records.index import RecordIndex, copied, index_slices
 from mainstem.records.reserved_headers import ReservedHeaders, find_reserved_headers, nodes_among
 from mainstem.records.undecodable import FAULTS, UNDECODABLE, decodable
 
+RECREATED = "recreated"  # the reader was past the end
 LOST = "lost"  # damaged, or not synced when the machine crashed
 
 _MANY_SLICES = 16  # joined into one buffer, so that a kernel lists their batches
 _STORED_OVERHEAD_BYTES = 40  # per record, an estimate; if it is too low, the rest needs another read
 _READ_BYTES_MIN = 1024
-_LONE_ROW = np.zeros(1, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class DiffQuery:
+class DiffQuery(NamedTuple):  # one for every read, where a frozen dataclass costs a microsecond more
     """A reader's request. The limits of limits.py are already applied."""
 
     from_seq: int = 0  # exclusive
@@ -77,7 +78,7 @@ class DiffPage:
     earliest_seq: int
     next_from_seq: int
     tombstone: Tombstone | None = None
-    chosen: list[SelectedRecords] = field(default_factory=list)
+    chosen: list[SelectedRecords | StoredRecord] = field(default_factory=list)  # single ones have no headers
     count: int = 0
     bytes: int = 0  # logical bytes of the selected records
     scanned: int = 0
@@ -91,6 +92,11 @@ class DiffPage:
     def empty(self) -> bool:
         """Whether it says nothing but that there is nothing new."""
         return self.caught_up and not self.count and self.tombstone is None
+
+    @property
+    def recreated(self) -> bool:
+        """Whether the reader was past the end of the topic."""
+        return self.tombstone is not None and self.tombstone.reason == RECREATED
 
     @property
     def lag(self) -> int:
@@ -177,8 +183,7 @@ class Diffs:
         pages: dict[int, DiffPage] = {}
         for done, partition in enumerate(order):
             left = len(order) - done
-            share = replace(
-                wanted,
+            share = wanted._replace(
                 from_seq=positions[partition],
                 limit=-(-records // left),
                 max_bytes=max(1, size // left),
@@ -186,6 +191,11 @@ class Diffs:
             page = pages[partition] = await self._page(stream_of(topic, partition), topic.config, share)
             records, size = records - page.count, max(0, size - page.bytes)
         return {partition: pages[partition] for partition in sorted(pages)}
+
+    @property
+    def waiting(self) -> int:
+        """How many readers wait for records."""
+        return sum(self._waiting.values())
 
     def stop_waiting(self) -> None:
         """End all waits: readers return what they have, and no later read waits."""
@@ -262,10 +272,14 @@ class Diffs:
             batches = [memoryview(b"".join(batches))]
         reached = min(chunk.next_offset, floors.end)
         page.stored_each = sum(map(len, batches)) // max(1, reached - at)
+        lone = lone_record(batches[0]) if len(batches) == 1 else None
         try:
-            full = _choose_from(
-                batches, limits.DECODED_INLINE_BYTES_MAX, page, reached, floors, wanted, nodes
-            )
+            if lone is not None:
+                full = not _choose_lone(lone, page, at, reached, floors, wanted)
+            else:
+                full = _choose_from(
+                    batches, limits.DECODED_INLINE_BYTES_MAX, page, reached, floors, wanted, nodes
+                )
         except FAULTS as fault:
             if isinstance(fault, TooLarge) and wanted.before_large is not None:
                 await wanted.before_large()
@@ -329,7 +343,9 @@ def _choose_decodable(
         return _choose_compacted(batches, page, end, floors, wanted, nodes), end
 
 
-def _compacted(selected: SelectedRecords) -> SelectedRecords:
+def _compacted(selected: SelectedRecords | StoredRecord) -> SelectedRecords | StoredRecord:
+    if isinstance(selected, StoredRecord):
+        return selected
     fields = selected.index.fields[:, selected.rows]
     start, end = int(fields[kernels.START].min()), int(fields[kernels.END].max())
     for row in (kernels.START, kernels.END, kernels.KEY_AT, kernels.VALUE_AT, kernels.HEADERS_AT):
@@ -350,8 +366,6 @@ def _choose(
     nodes: Sequence[bytes],
 ) -> bool:
     """Choose records of one index for the page. False once the page is full."""
-    if len(index) == 1:
-        return _choose_lone(index, page, at, end, floors, wanted, nodes)
     fields = index.fields
     offsets = fields[kernels.OFFSET]
     first, last = np.searchsorted(offsets, (at, end))
@@ -390,30 +404,18 @@ def _choose(
 
 
 def _choose_lone(
-    index: RecordIndex,
-    page: DiffPage,
-    at: int,
-    end: int,
-    floors: Floors,
-    wanted: DiffQuery,
-    nodes: Sequence[bytes],
+    record: StoredRecord, page: DiffPage, at: int, end: int, floors: Floors, wanted: DiffQuery
 ) -> bool:
-    """As `_choose`, of one record: without arrays, which cost more than the record."""
-    offset, timestamp, _, _, _, _, _, value_length, _, _ = index.fields[:, 0].tolist()
+    """As `_choose`, of one record without headers: without arrays, which cost more than the record."""
+    offset = record.offset
     if not at <= offset < end:
         return True
-    reserved_headers = find_reserved_headers(index)
-    kept = floors.expires_before_ms is None or timestamp >= floors.expires_before_ms
-    if kept and nodes and index.headers:
-        kept = not nodes_among(index, reserved_headers, nodes)[0]
-    if kept:
-        total = page.bytes + max(value_length, 0)
-        if index.headers:
-            total += max(int(reserved_headers.meta_length[0]), 0)
+    if floors.expires_before_ms is None or record.timestamp_ms >= floors.expires_before_ms:
+        total = page.bytes + len(record.value or b"")
         if page.count and total > wanted.max_bytes:
             page.next_from_seq = offset
             return False
-        page.chosen.append(SelectedRecords(index, reserved_headers, _LONE_ROW))
+        page.chosen.append(record)
         page.count += 1
         page.bytes = total
     page.scanned += 1
@@ -424,7 +426,7 @@ def _choose_lone(
 def _first_gap(floors: Floors, from_seq: int) -> tuple[Tombstone | None, int]:
     """The tombstone for a reader at `from_seq`, if any, and where it continues."""
     if from_seq > floors.end:
-        return _gap("recreated", 0, floors.end, floors), floors.start
+        return _gap(RECREATED, 0, floors.end, floors), floors.start
     at = max(floors.start, from_seq)
     if from_seq >= floors.lost:
         return None, at

@@ -1,4 +1,4 @@
-"""Exclusive producers of a partition: the epoch that tells the present one from those before it."""
+"""Exclusive producers of a partition: the epoch that distinguishes the present one from earlier ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class ExclusiveProducers:
         """The highest epoch of an exclusive producer; 0: there was none."""
         return self._epochs.of(stream)
 
-    async def take(self, stream: int, epoch: int) -> None:
-        """Make an epoch durable. Raises ProducerFenced if a producer with a higher one took over, StreamNotFound."""
-        await self._log.propose(RaiseProducerEpoch(stream, epoch))
+    async def take(self, stream: int, epoch: int, *, resumes: bool) -> None:
+        """Make an epoch durable; `resumes`: its producer had it before.
+
+        Raises ProducerFenced if another producer took over, StreamNotFound."""
+        await self._log.propose(RaiseProducerEpoch(stream, epoch, resumes))

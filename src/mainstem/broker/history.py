@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ HISTORY_SAMPLES_MAX = 720  # an hour
 HISTORY_TOPICS_MAX = 500  # topics with samples: those written to last
 HISTORY_GROUPS_MAX = 200
 HISTORY_STREAMS_MAX = 2_000  # partitions that one sample looks at: those that grew most
-RECENT_SAMPLES = 24  # of a topic in a list: two minutes
+RECENT_SAMPLES = 24  # of a topic or group in a list: two minutes
 
 Int64s = npt.NDArray[np.int64]
 K = TypeVar("K")
@@ -79,6 +80,11 @@ class History:
 
     def group(self, name: str) -> list[LagSample]:
         return list(self._groups.get(name, ()))
+
+    def recent_lag(self, name: str) -> list[int]:
+        """The last samples of a group's lag."""
+        newest = islice(reversed(self._groups.get(name, deque())), RECENT_SAMPLES)
+        return [sample.lag for sample in newest][::-1]
 
     def groups(self) -> list[str]:
         return list(self._groups)

@@ -12,7 +12,7 @@ import msgspec
 
 from mainstem.errors import InvalidInput
 
-_STEP = r'\.[^\s.\[\]=<>!"]+|\[\d+\]|\["[^"]*"\]'
+_STEP = r'\.[^\s.\[\]=<>!"]+|\[\d{1,18}\]|\["[^"]*"\]'
 _CONDITION = re.compile(rf"\$((?:{_STEP})*)\s*(?:(!=|>=|<=|=|>|<)\s*(.*))?", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -37,7 +37,7 @@ class JsonCondition:
         """False for values that are not JSON, or have nothing at the path."""
         try:
             found = self._at(msgspec.json.decode(value or b""))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         if found is _MISSING or self.compare is None:
             return found is not _MISSING
@@ -79,5 +79,5 @@ def _wanted(text: str) -> Any:
     """JSON, or else a text."""
     try:
         return msgspec.json.decode(text.strip())
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text.strip()

@@ -5,7 +5,7 @@ One call reads a bounded part of the log, and returns where the next one continu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,8 +32,8 @@ Loss = tuple[int, int, str]  # from, to, why
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Texts that a record's key, value and one of its headers must contain, ignoring case; a condition on its JSON
-    value; and its time, from `since_ms` to before `until_ms`."""
+    """Texts that a record's key, value and one of its headers must contain, ignoring case; a condition on its value,
+    if that is JSON or `decoded` makes it so; and its time, from `since_ms` to before `until_ms`."""
 
     key: bytes = b""
     value: bytes = b""
@@ -41,6 +41,7 @@ class MessageFilter:
     json: JsonCondition | None = None
     since_ms: int = 0
     until_ms: int = limits.OFFSET_MAX
+    decoded: Callable[[StoredRecord], bytes | None] | None = None  # a value by its schema, as JSON
 
     def fits(self, record: StoredRecord) -> bool:
         return (
@@ -48,8 +49,12 @@ class MessageFilter:
             and _holds(record.key, self.key)
             and _holds(record.value, self.value)
             and (not self.header or any(_header_matches(header, self.header) for header in record.headers))
-            and (self.json is None or self.json.fits(record.value))
+            and (self.json is None or self.json.fits(self._json_value(record)))
         )
+
+    def _json_value(self, record: StoredRecord) -> bytes | None:
+        decoded = self.decoded and self.decoded(record)
+        return record.value if decoded is None else decoded
 
 
 @dataclass(slots=True)

@@ -182,7 +182,7 @@ class NamespaceService:
 
     @staticmethod
     def new_policies(policies: dict[str, Any]) -> NamespacePolicies:
-        """Of a namespace to create."""
+        """The policies of a namespace to create."""
         return NamespacePolicies(**policies)
 
     async def create(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
+from mainstem import events
 from mainstem.errors import described
 
-_log = logging.getLogger("mainstem.rounds")
+_log = events.named("tasks")
 
 
 class PeriodicTask:
@@ -36,4 +36,4 @@ class PeriodicTask:
                 if self.runs_here():
                     await self._work()
             except Exception as error:  # noqa: BLE001 - the next run may succeed
-                _log.warning("periodic task failed", extra={"task": self.name, "error": described(error)})
+                _log.warning("periodic task failed", task=self.name, error=described(error))

@@ -1,4 +1,4 @@
-"""Rates at work: which limits apply to a client, its group and its namespace, and for how long they throttle it.
+"""Applies rates: which limits a client, a group, a namespace and a topic have, and how long they throttle the client.
 
 A token bucket per limit: it fills at the rate up to the burst, and may be overdrawn. A call that moves more than is
 left is served; what comes next waits until the bucket is full enough again. Each broker counts what goes through
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from mainstem import limits
 from mainstem.broker.access.principal import Principal
+from mainstem.ledger.namespaces import split
 from mainstem.ledger.rates import (
     BURST_S,
     CONSUMER_BYTE_RATE,
@@ -29,6 +30,10 @@ from mainstem.ledger.rates import (
 from mainstem.log.log import Log
 from mainstem.metrics import Metric
 from mainstem.ports.clock import Clock
+
+THROTTLE_MS_MAX = 20_000  # of one throttle; less than the request timeout of clients
+RATE_BUCKETS_KEPT = 100_000  # of clients, groups and namespaces seen recently
+RATES_PUBLISHED_MAX = 1_000  # entities that metrics name
 
 __all__ = [
     "BURST_S",
@@ -52,7 +57,9 @@ __all__ = [
 _DEFAULT = ""
 _USER = "User:"
 _BucketKey = tuple[str, RateEntity]  # the limit's key, and the names that share the bucket
-_Asked = tuple[bool, str, str | None, str | None, str]
+_Asked = tuple[
+    bool, str, str | None, str | None, str
+]  # whether it appends; principal, client id, group, scope
 
 
 class ThrottleCount:
@@ -66,9 +73,9 @@ class ThrottleCount:
 
 
 class TokenBucket:
-    """What those who share one limit moved: an allowance that grows by the rate, and may be overdrawn.
+    """The traffic that counts against one limit: an allowance that grows at the rate and may be overdrawn.
 
-    What was asked for is served and paid for afterwards, so that a request larger than the allowance still passes."""
+    A request is served first and charged afterwards, so that one larger than the allowance still passes."""
 
     __slots__ = ("_allowance", "_at", "_clock", "burst_s", "count", "rate")
 
@@ -82,27 +89,26 @@ class TokenBucket:
 
     @property
     def burst(self) -> int:
-        """The most that may be moved at once without a throttle."""
+        """The most that can pass at once without throttling."""
         return max(int(self.rate * self.burst_s), 1)
 
     def take(self, size: float) -> int:
-        """Count bytes or records that were moved, or hundredths of seconds that were spent. Returns for how many
-        milliseconds nothing more should be."""
+        """Charge bytes, records or hundredths of seconds. Returns the milliseconds to wait before the next charge."""
         now = self._clock.monotonic()
         earned = (now - self._at) * self.rate
         self._at = now
         self._allowance = min(self._allowance + earned, self.rate * self.burst_s) - size
         if self._allowance >= 0:
             return 0
-        return int(min(-self._allowance / self.rate * 1000 + 1, limits.THROTTLE_MS_MAX))
+        return int(min(-self._allowance / self.rate * 1000 + 1, THROTTLE_MS_MAX))
 
     def debt_ms(self) -> int:
-        """For how long nothing should be moved now."""
+        """The milliseconds to wait now."""
         return self.take(0)
 
 
 class RateLimiter:
-    """The buckets that the traffic of one client, group and namespace counts against, in one direction."""
+    """The buckets that the traffic of one client, group and topic counts against, in one direction."""
 
     __slots__ = ("_of_bytes", "_of_records")
 
@@ -115,25 +121,25 @@ class RateLimiter:
 
     @property
     def counts_records(self) -> bool:
-        """Whether `take` needs the number of records, which may cost a look at the batches."""
+        """Whether `take` needs the number of records, which may require reading the batches."""
         return bool(self._of_records)
 
     @property
     def burst_bytes(self) -> int:
-        """The most that one answer should hold."""
+        """The most that one response should contain."""
         return min((bucket.burst for bucket in self._of_bytes), default=limits.READ_BYTES_MAX)
 
     def debt_ms(self) -> int:
-        """For how long the client should wait before it moves anything."""
+        """The milliseconds that the client should wait before its next request."""
         return max((bucket.debt_ms() for bucket in (*self._of_bytes, *self._of_records)), default=0)
 
     def slowest_rate(self) -> float:
-        """The rate that throttles the longest now."""
+        """The rate that throttles for the longest time now."""
         buckets = (*self._of_bytes, *self._of_records)
         return max(buckets, key=lambda bucket: bucket.debt_ms()).rate
 
     def take(self, size: int, records: int) -> int:
-        """Count what was moved. Returns for how many milliseconds to throttle the client."""
+        """Charge traffic. Returns the milliseconds to throttle the client for."""
         held_ms = 0
         for bucket in self._of_bytes:
             held_ms = max(held_ms, _taken(bucket, size))
@@ -153,7 +159,7 @@ def _taken(bucket: TokenBucket, amount: int) -> int:
 class RateService:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
-        self.stored = log.ledger.rates  # `stored.active` is false: nobody is limited
+        self.stored = log.ledger.rates  # `stored.active` is false: no rate is set
         self._clock = clock
         self._buckets: dict[_BucketKey, TokenBucket] = {}
         self._counts: dict[tuple[RateEntity, str], ThrottleCount] = {}  # by stored entity and limit
@@ -176,43 +182,46 @@ class RateService:
     # What doors ask
 
     def produce(
-        self, principal: Principal, namespace: str, size: int, records: int, client_id: str | None = None
+        self, principal: Principal, topic: str, size: int, records: int, client_id: str | None = None
     ) -> int:
-        """Count what a client appends. Returns for how many milliseconds to throttle it."""
-        limiter = self.producing(principal, namespace, client_id)
+        """Charge a client for an append. Returns the milliseconds to throttle it for."""
+        limiter = self.producing(principal, topic, client_id)
         return 0 if limiter is None else limiter.take(size, records)
 
     def consume(
         self,
         principal: Principal,
-        namespace: str,
+        topic: str,
         group: str | None,
         size: int,
         records: int,
         client_id: str | None = None,
     ) -> int:
-        """Count what a client reads. Returns for how many milliseconds to throttle it."""
-        limiter = self.consuming(principal, namespace, group, client_id)
+        """Charge a client for a read. Returns the milliseconds to throttle it for."""
+        limiter = self.consuming(principal, topic, group, client_id)
         return 0 if limiter is None else limiter.take(size, records)
 
-    def producing(
-        self, principal: Principal, namespace: str, client_id: str | None = None
-    ) -> RateLimiter | None:
-        """What limits a client that appends to topics of a namespace. None: nothing does."""
+    def producing(self, principal: Principal, topic: str, client_id: str | None = None) -> RateLimiter | None:
+        """The limiter of a client that appends to a topic; None if it has no limit."""
         if not self.stored.active:
             return None
-        return self._limiter((True, principal.name, client_id, None, namespace))
+        return self._limiter((True, principal.name, client_id, None, self.scope(topic)))
 
     def consuming(
-        self, principal: Principal, namespace: str, group: str | None, client_id: str | None = None
+        self, principal: Principal, topic: str, group: str | None, client_id: str | None = None
     ) -> RateLimiter | None:
-        """What limits a client that reads topics of a namespace, perhaps for a group. None: nothing does."""
+        """The limiter of a client that reads a topic, maybe for a group; None if it has no limit."""
         if not self.stored.active:
             return None
-        return self._limiter((False, principal.name, client_id, group, namespace))
+        return self._limiter((False, principal.name, client_id, group, self.scope(topic)))
+
+    def scope(self, topic: str) -> str:
+        """What topics with the same limits have in common: a topic that has a rate of its own, or a namespace, with the
+        slash after it. It can stand for the topic here."""
+        return topic if topic in self.stored.topics else topic[: topic.rfind("/") + 1]
 
     def requests(self, principal: Principal, client_id: str | None) -> TokenBucket | None:
-        """What counts a client's time on the loop. None: nothing does."""
+        """The limiter of a client's time on the event loop; None if it has no limit."""
         if not self.stored.active:
             return None
         self._renew()
@@ -224,7 +233,7 @@ class RateService:
         return self._metered[asked]
 
     def of_client(self, key: str, user: str, client: str | None) -> TokenBucket | None:
-        """The bucket of the most specific limit of a user and client id. None: nothing limits it."""
+        """The bucket of the most specific limit of a user and client id; None if it has no limit."""
         client = client or _DEFAULT
         for entity in _precedence(user, client):
             if key in self.stored.get(entity):
@@ -249,7 +258,7 @@ class RateService:
 
     def _renew(self) -> None:
         kept = len(self._limiters) + len(self._metered)
-        if self.stored.digest != self._state or kept >= limits.RATE_BUCKETS_KEPT:
+        if self.stored.digest != self._state or kept >= RATE_BUCKETS_KEPT:
             self._limiters.clear()
             self._metered.clear()
             self._state = self.stored.digest
@@ -257,15 +266,17 @@ class RateService:
             self._counts = {known: count for known, count in self._counts.items() if known[0] in stored}
 
     def _applying(self, key: str, asked: _Asked) -> Iterator[TokenBucket]:
-        _, principal, client, group, namespace = asked
+        _, principal, client, group, scope = asked
         bucket = self.of_client(key, principal.removeprefix(_USER), client)
         if bucket is not None:
             yield bucket
         if group is not None:
             name = group.replace("\x1f", "/")  # a group of a bound namespace, as rates name it
             yield from self._first(key, RateEntity(group=name), RateEntity(group=_DEFAULT))
-        for part in _enclosing(namespace):
+        for part in _enclosing(split(scope)[0]):
             yield from self._first(key, RateEntity(namespace=part), RateEntity(namespace=_DEFAULT))
+        own = RateEntity(topic=scope)
+        yield from self._first(key, own, own)
 
     def _first(self, key: str, own: RateEntity, default: RateEntity) -> Iterator[TokenBucket]:
         for entity in (own, default):
@@ -274,15 +285,15 @@ class RateService:
                 return
 
     def _bucket(self, key: str, entity: RateEntity, shared: RateEntity) -> TokenBucket:
-        """The bucket of a limit. `shared` names those who share it: a default gives each name its own bucket."""
+        """The bucket of a limit. `shared` names the clients that share it: a default gives each name its own bucket."""
         stored = self.stored.get(entity)
         rate, burst_s = stored[key], stored.get(BURST_S, limits.RATE_BURST_S)
         place = key, shared
         bucket = self._buckets.pop(place, None) or TokenBucket(rate, self._clock, burst_s)
         bucket.rate, bucket.burst_s = rate, burst_s
         bucket.count = self._counts.setdefault((entity, key), ThrottleCount())
-        self._buckets[place] = bucket  # the last used are at the end
-        if len(self._buckets) > limits.RATE_BUCKETS_KEPT:
+        self._buckets[place] = bucket  # the most recently used are at the end
+        if len(self._buckets) > RATE_BUCKETS_KEPT:
             del self._buckets[next(iter(self._buckets))]
         return bucket
 
@@ -297,7 +308,7 @@ class RateService:
         """The limits, and what each throttled, of as many entities as metrics name."""
         rates = [
             (rate.entity, key, value)
-            for _, rate in zip(range(limits.RATES_PUBLISHED_MAX), self.stored, strict=False)
+            for _, rate in zip(range(RATES_PUBLISHED_MAX), self.stored, strict=False)
             for key, value in rate.limits
             if key != BURST_S
         ]
@@ -332,12 +343,13 @@ def entity_name(entity: RateEntity) -> str:
         ("client", entity.client),
         ("group", entity.group),
         ("namespace", entity.namespace),
+        ("topic", entity.topic),
     )
     return ",".join(f"{kind}={name or '<default>'}" for kind, name in parts if name is not None)
 
 
 def _enclosing(namespace: str) -> Iterator[str]:
-    """A namespace, and the one that it is part of."""
+    """A namespace, and its parent."""
     yield namespace
     outer, slash, _ = namespace.rpartition("/")
     if slash:

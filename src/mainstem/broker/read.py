@@ -98,7 +98,7 @@ class Reads:
         Raises OffsetOutOfRange, RecordsLost."""
         stream = self._streams.of(name, partition)
         if stream in self._log.ledger.generations.served:
-            return None  # what is read of a part may begin a task that reads ahead
+            return None  # reading from a part may start a task that reads ahead
         bound = min(max_bytes, limits.RENDERED_ON_LOOP_BYTES_MAX)
         chunk = self._streams.read_cached(stream, offset, bound, View.COMMITTED)
         if chunk is None:
@@ -131,7 +131,7 @@ class Reads:
             at = first
             while at < last:
                 try:
-                    # Few records are wanted, so few batches are looked up: a read gives one at least.
+                    # The caller wants few records, so look up few batches: a read returns at least one.
                     wanted = last - at
                     max_bytes = min(wanted * _BYTES_PER_RECORD, limits.READ_BYTES_DEFAULT)
                     records = await self.records(

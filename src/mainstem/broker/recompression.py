@@ -1,6 +1,7 @@
 """Recompression: for topics that store batches in another codec than the client used.
 
-Small batches are compressed on the loop, the others on a thread. Later appends to the same stream wait, so that the log
+Small batches are compressed on the loop, the others on one thread, streams in turn. Payloads that are checked against
+their schemas always go there: clients chose both. Later appends to the same stream wait, so that the log
 keeps the order of arrival.
 """
 
@@ -10,10 +11,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from mainstem import limits
+from mainstem.broker.decoding import Decoding
 from mainstem.broker.schemas.validation import PayloadCheck, UnknownSchemaId
 from mainstem.broker.streams import StreamService
 from mainstem.errors import TooLarge
@@ -41,6 +44,7 @@ class Recompression:
         self._barrier = barrier  # after it, this broker knows every schema that was registered before
         self.lines: dict[int, _AppendQueue] = {}  # by stream with a running compression: later appends wait
         self._tasks: set[asyncio.Task[None]] = set()
+        self._decoding = Decoding()
 
     def append(
         self, request: AppendRequest, config: TopicConfig, waiter: Waiter, check: PayloadCheck | None = None
@@ -71,11 +75,12 @@ class Recompression:
     ) -> None:
         try:
             async with line.head:
+                holder, work = str(request.stream), partial(_packed, request.batches, config, check)
                 try:
-                    packed = await asyncio.to_thread(_packed, request.batches, config, check)
+                    packed = await self._decoding.run(holder, work)
                 except UnknownSchemaId:
                     await self._barrier()
-                    packed = await asyncio.to_thread(_packed, request.batches, config, check)
+                    packed = await self._decoding.run(holder, work)
                 self._append(request, packed, waiter)
         except Exception as error:  # noqa: BLE001  # the waiter must get every error
             if not waiter.done():
@@ -84,6 +89,9 @@ class Recompression:
             line.length -= 1
             if not line.length:
                 del self.lines[request.stream]
+
+    def close(self) -> None:
+        self._decoding.close()
 
     def _append(self, request: AppendRequest, packed: Slice, waiter: Waiter) -> None:
         self._streams.store(request.stream).append(msgspec.structs.replace(request, batches=packed), waiter)
@@ -99,7 +107,9 @@ def _codec(config: TopicConfig) -> Codec | None:
 
 
 def _heavy(batches: Slice, config: TopicConfig) -> bool:
-    """Whether recompression may be slow. The uncompressed size of a compressed batch is unknown."""
+    """Whether it may be slow. The uncompressed size of a compressed batch is unknown."""
+    if "full" in (config.key_schema_validation, config.value_schema_validation):
+        return True
     if config.validates and (
         len(batches) > RECOMPRESSED_INLINE_BYTES_MAX or any(header.codec_id for header in walk(batches))
     ):

@@ -24,6 +24,8 @@ from mainstem.log.log import Log
 from mainstem.metrics import Labels, Metric
 from mainstem.ports.clock import Clock
 
+LAKE_DRIVER_SILENT_MS = 120_000  # a driver without a report for this long counts as gone
+
 PIPELINE_SILENT_MS = 60_000  # a running pipeline without a report for this long is called silent
 PIPELINE_KEPT_MS = 86_400_000  # after this, its last report is deleted
 
@@ -82,7 +84,7 @@ class LakeReports:
 
     def drivers(self) -> list[ReceivedDriverReport]:
         """The drivers that reported recently."""
-        since = self._clock.now_ms() - limits.LAKE_DRIVER_SILENT_MS
+        since = self._clock.now_ms() - LAKE_DRIVER_SILENT_MS
         return [ReceivedDriverReport(*received) for received in self._reports.since(since).values()]
 
     def problems(self) -> dict[str, str]:

@@ -34,11 +34,16 @@ from mainstem.tables.sql.messages import (
 from mainstem.tables.sql.workers import QueryTimeout, SqlWorkers
 from mainstem.tables.topic_tables import table_name
 
+SQL_TABLES_MAX = 64  # topics that one query reads
+# of a topic's records that are in no Parquet file yet, which a query decodes
+SQL_LOG_BYTES_MAX = 1 * limits.GIB
+
 __all__ = ["QueryDone", "QueryTimeout", "SqlService", "Topic"]
 
 _TRIES = 3  # files may be replaced between locating and reading them
 
-MayRead = Callable[[Topic], Awaitable[None]]  # raises unless the client may read the topic
+# Raises unless the client may read the topic (None: there is none) that a query names so.
+MayRead = Callable[[Topic | None, str], Awaitable[None]]
 
 
 class SqlService:
@@ -56,6 +61,10 @@ class SqlService:
 
     async def close(self) -> None:
         await self._workers.close()
+
+    def prepare(self) -> None:
+        """Get ready for a query that may come soon."""
+        self._workers.prepare()
 
     def published(self) -> list[Metric]:
         return [
@@ -107,8 +116,8 @@ class SqlService:
     async def _topics(
         self, parsed: QueryParsed, namespace: str, check: MayRead
     ) -> dict[Topic, list[SqlTableName]]:
-        if len(parsed.tables) > limits.SQL_TABLES_MAX:
-            raise InvalidInput(f"a query may read up to {limits.SQL_TABLES_MAX} topics")
+        if len(parsed.tables) > SQL_TABLES_MAX:
+            raise InvalidInput(f"a query may read up to {SQL_TABLES_MAX} topics")
         found: dict[Topic, list[SqlTableName]] = {}
         defined = {name.lower() for name in parsed.defined}
         for name in parsed.tables:
@@ -118,8 +127,9 @@ class SqlService:
             if topic is None:
                 if name.schema.lower() in _OWN_SCHEMAS or name.name.lower().startswith(_OWN_TABLES):
                     continue  # a table of DuckDB itself
-                raise TopicNotFound(".".join(part for part in (name.catalog, name.schema, name.name) if part))
-            await check(topic)
+                await check(None, _topic_name(name))
+                raise TopicNotFound(_topic_name(name))
+            await check(topic, _topic_name(name))
             found.setdefault(topic, []).append(name)
         return found
 
@@ -197,9 +207,9 @@ class _LogBudget:
     def take(self, amount: int) -> None:
         """Raises TooLarge."""
         self._taken += amount
-        if self._taken > limits.SQL_LOG_BYTES_MAX:
+        if self._taken > SQL_LOG_BYTES_MAX:
             raise TooLarge(
-                f"topic {self._topic!r} has more than {limits.SQL_LOG_BYTES_MAX // limits.MIB} MiB of records that are "
+                f"topic {self._topic!r} has more than {SQL_LOG_BYTES_MAX // limits.MIB} MiB of records that are "
                 "in no Parquet file yet: enable its table and let the lake run, or use --engine spark"
             )
 
@@ -208,11 +218,16 @@ def _log_bytes(sources: Sources) -> int:
     return sum(int(np.frombuffer(extents.rows, EXTENT)["length"].sum()) for extents in sources.wal)
 
 
+def _topic_name(name: SqlTableName) -> str:
+    """A table name, as the topic that it would be."""
+    return "/".join(filter(None, (name.catalog, name.schema.replace(".", "/"), name.name)))
+
+
 def _checked(answer: Answer) -> QueryParsed:
     if isinstance(answer, QueryParsed):
         return answer
     _done(answer)
-    raise Unavailable("the SQL worker gave another answer than it was asked for")
+    raise Unavailable("the SQL worker returned an unexpected response")
 
 
 def _done(answer: Answer) -> QueryDone:
@@ -225,4 +240,4 @@ def _done(answer: Answer) -> QueryDone:
             raise TooLarge(message)
         case QueryFailed(_, message):
             raise Unavailable(f"the query failed: {message}")
-    raise Unavailable("the SQL worker gave another answer than it was asked for")
+    raise Unavailable("the SQL worker returned an unexpected response")

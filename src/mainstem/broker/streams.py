@@ -18,8 +18,9 @@ from mainstem.log.read.extents import ReadChunk
 from mainstem.log.read.views import View
 from mainstem.log.read.visibility import VisibilityWatcher
 from mainstem.log.streams.stores import StreamStore
+from mainstem.log.write.client_activity import LONE_QUIET_S as LONE_QUIET_S
+from mainstem.log.write.client_activity import ClientActivity as ClientActivity
 from mainstem.log.write.delivery import LEADER_EPOCH
-from mainstem.log.write.turns import ClientTurns as ClientTurns
 from mainstem.records.decoding import decode_records
 from mainstem.records.header import walk
 
@@ -55,7 +56,7 @@ class StreamService:
         self._stores = log.streams
         self._columns = log.ledger.streams
         self._topics = log.ledger.topics
-        self.turns = log.turns  # which client sent something last: the doors note it
+        self.client_activity = log.client_activity  # which client sent something last: the doors note it
 
     def store(self, stream: int) -> StreamStore:
         """Where the records of a stream are."""
@@ -100,7 +101,7 @@ class StreamService:
 
     @property
     def partitions(self) -> int:
-        """Of all topics."""
+        """The number of partitions of all topics."""
         return self._log.ledger.topics.partitions
 
     @property
@@ -113,7 +114,7 @@ class StreamService:
         # Every answer to a Produce names it.
         return (
             self._columns.start(stream)
-            if self._columns.plain[stream]
+            if self._columns.plain_view[stream]
             else self._stores.of(stream).start(stream)
         )
 

@@ -345,7 +345,7 @@ class WatchService:
                     self._due.append(group)
 
     def _topic_deleted(self, watched: _WatchedStream) -> None:
-        """The topic was deleted: tell its watchers."""
+        """The topic was deleted: notify its watchers."""
         self._drop(watched)
         for place in list(watched.places):
             place.live = False
@@ -417,7 +417,7 @@ class WatchService:
 
     def _fail(self, group: _PositionGroup, error: Exception) -> None:
         if not isinstance(error, Closed):
-            _log.error("cannot read watched topic", topic=group.watched.name, error=repr(error))
+            _log.error("watched topic not readable", topic=group.watched.name, error=repr(error))
         for place in self._retire(group):
             self.leave(place)
             place.watcher.fail(place, error)

@@ -29,7 +29,7 @@ class SessionReader(Protocol):
 @dataclass(slots=True, eq=False)
 class WatchSession:
     wid: str
-    owner: bytes  # its creator, who alone may use it
+    owner: bytes  # its creator: no other client may use it
     cursors: dict[CursorKey, int]  # the last sequence number sent, as of the last save
     whole: frozenset[str]  # topics of which all partitions are watched, if they have several
     watch_options: WatchOptions
@@ -91,7 +91,7 @@ class WatchSessions:
     def check_room(self, holder: str = "") -> None:
         """Raises Throttled if the limit is reached.
 
-        Where a client with more sessions than the holder has one that nobody reads, that one makes room."""
+        At the limit, an unread session of a client that has more of them than this one makes room."""
         if self._max and len(self) >= self._max and not self._make_room(holder):
             raise Throttled(
                 "max_watch_sessions",

@@ -99,6 +99,7 @@ class WriteService:
         appends: Appends,
     ) -> None:
         self._log = log
+        self._write_lone = log.direct.write_lone
         self._clock = clock
         self._streams = streams
         self._topics = topics
@@ -115,12 +116,14 @@ class WriteService:
         create: bool | None = None,
         config: Callable[[], TopicConfig],
         time: RecordTime | None = None,
+        lone: bool = False,
     ) -> WriteOutcome:
         """Append records, or one RecordBatch v2. Creates a missing topic with `config`, unless `create` or its
         auto_create forbids it.
 
         Without a `partition`, each record goes to the partition of its key, and all records without a key go to one
         partition. The records of each partition are appended together or not at all. `time`: of each record of a batch.
+        `lone`: nothing else is written on behalf of the same request.
 
         Raises TopicNotFound, InvalidBatch, TooLarge, TopicFull, Throttled."""
         created = False
@@ -134,7 +137,7 @@ class WriteService:
             _check_times(name, topic.config, times)
         if partition is None and len(topic.streams) > 1 and topic.config.type != "queue":
             return await self._append_by_key(topic, records, idempotency_key, created, time)
-        return await self._append(topic, records, partition or 0, idempotency_key, created, time)
+        return await self._append(topic, records, partition or 0, idempotency_key, created, time, lone=lone)
 
     async def _append_by_key(
         self,
@@ -193,6 +196,8 @@ class WriteService:
         idempotency_key: bytes | None,
         created: bool,
         time: RecordTime | None,
+        *,
+        lone: bool = False,
     ) -> WriteOutcome:
         stream = stream_of(topic, partition)
         if isinstance(records, NewRecords):
@@ -209,6 +214,8 @@ class WriteService:
         placed = promise()
         try:
             self._appends.append(topic, request, placed)
+            if lone:
+                self._write_lone()
             base, duplicate = await placed
         except NotFound:
             raise TopicNotFound(topic.name) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
 
 from mainstem.broker.groups.classic import ClassicGroup
 from mainstem.broker.groups.member import Join, Joined, Synced
@@ -11,7 +10,7 @@ from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.timers import Timers
 from mainstem.errors import MainstemError, MemberIdRequired
 from mainstem.ledger.group_generations import GroupGeneration
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -30,16 +29,16 @@ class Driver:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         options = GroupOptions(members_max=members_max, initial_delay_ms=initial_delay_ms)
-        numbers = count(1)
+        self._ids = 0
         self.bumped: list[tuple[int, tuple[str, ...]]] = []
-        self.group = ClassicGroup(
-            "g",
-            self.timers,
-            options,
-            lambda prefix: f"{prefix}-{next(numbers)}",
-            before=before,
-            bumped=lambda generation, members: self.bumped.append((generation, members)),
-        )
+        self.group = ClassicGroup("g", self.timers, options, self, before=before)
+
+    def new_id(self, prefix: str) -> str:
+        self._ids += 1
+        return f"{prefix}-{self._ids}"
+
+    def record(self, group: str, generation: int, members: tuple[str, ...]) -> None:
+        self.bumped.append((generation, members))
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)

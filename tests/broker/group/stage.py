@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstem.broker.groups.options import GroupOptions
 from mainstem.broker.groups.service import Groups
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.machine import Machine
 
 

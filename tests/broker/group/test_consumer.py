@@ -29,7 +29,7 @@ from mainstem.ledger.namespaces import Namespaces
 from mainstem.ledger.section import Moment
 from mainstem.ledger.streams import Streams
 from mainstem.ledger.topics import AddPartitions, CreateTopic, DeleteTopic, Topic, Topics
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
@@ -46,7 +46,7 @@ class Consumers:
         self.moving = moving
         self.kept = ConsumerGroups()
         self._options = GroupOptions(members_max=members_max, consumer_session_ms=SESSION_MS)
-        self.group = ConsumerGroup("g", self.timers, self._options, lambda: self.topics)
+        self.group = ConsumerGroup("g", self.timers, self._options, self)
         self.clients: dict[str, Consumer] = {}
 
     def move(self) -> None:
@@ -63,9 +63,13 @@ class Consumers:
         self.kept = ConsumerGroups()
         self.kept.load(stored)
         self.group.close()
-        self.group = ConsumerGroup(
-            "g", self.timers, self._options, lambda: self.topics, before=self.kept.get("g")
-        )
+        self.group = ConsumerGroup("g", self.timers, self._options, self, before=self.kept.get("g"))
+
+    def settings(self, group: str) -> dict[str, str]:
+        return {}
+
+    def save(self, group: str) -> None:
+        """The decisions are saved by `move`."""
 
     def create(self, name: str, partitions: int) -> Topic:
         topic_id = name.encode().ljust(16, b"\0")[:16]

@@ -304,12 +304,12 @@ async def test_offsets_of_idle_groups_expire(stage: Stage) -> None:
     await stage.groups.offsets.commit("mainstem:own", [OffsetToCommit("t", 0, 1)])
     stage.clock.advance(4 * DAY_MS)
     await stage.groups.commit("old", [OffsetToCommit("t", 1, 2)])
-    assert await stage.groups.expire_offsets() == 0
+    assert await stage.groups.expiry.sweep() == 0
     stage.clock.advance(3 * DAY_MS + 1)
-    assert await stage.groups.expire_offsets() == 1
+    assert await stage.groups.expiry.sweep() == 1
     assert list(stage.groups.offsets.of_group("old")["t"]) == [1]
     stage.clock.advance(4 * DAY_MS)
-    assert await stage.groups.expire_offsets() == 1
+    assert await stage.groups.expiry.sweep() == 1
     assert [group.name for group in stage.groups.list()] == ["mainstem:own"]
 
 
@@ -317,12 +317,12 @@ async def test_offsets_of_a_group_with_members_stay_until_it_was_empty_long_enou
     joined = await stage.joined(session_ms=1_800_000)
     await stage.groups.commit("g", [OffsetToCommit("t", 0, 1)], member_id=joined.member_id, generation=1)
     stage.clock.advance(30 * DAY_MS)
-    assert await stage.groups.expire_offsets() == 0
+    assert await stage.groups.expiry.sweep() == 0
     await stage.groups.leave("g", joined.member_id)
     stage.clock.advance(6 * DAY_MS)
-    assert await stage.groups.expire_offsets() == 0
+    assert await stage.groups.expiry.sweep() == 0
     stage.clock.advance(DAY_MS)
-    assert await stage.groups.expire_offsets() == 1
+    assert await stage.groups.expiry.sweep() == 1
 
 
 async def test_expiry_runs_by_itself_after_a_grace_period(stage: Stage) -> None:
@@ -342,7 +342,7 @@ async def test_a_group_that_was_only_described_is_forgotten_by_the_next_sweep(st
     assert stage.groups.exists("g")
     stage.clock.advance(10_000)
     stage.groups.timers.fire()
-    await stage.groups.expire_offsets()
+    await stage.groups.expiry.sweep()
     assert not stage.groups.exists("g")
 
 

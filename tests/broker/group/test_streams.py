@@ -23,7 +23,7 @@ from mainstem.errors import (
     UnknownMember,
     WrongGroupKind,
 )
-from mainstem.ports.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.machine import Machine
 
 from .stage import GroupsStage
@@ -248,7 +248,7 @@ async def test_an_empty_group_without_offsets_expires(stage: Stage) -> None:
     member = Member("a")
     await member.beat(stage)
     await member.beat(stage, epoch=-1)
-    await stage.groups.expire_offsets()
+    await stage.groups.expiry.sweep()
     await stage.restart()
     assert stage.groups.list() == []
 

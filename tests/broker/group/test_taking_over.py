@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.broker.groups.classic import GROUP_EXPECTED_MS
+from mainstem.broker.groups.former_members import GROUP_EXPECTED_MS, GROUP_HEARD_MS
 from mainstem.broker.groups.member import Joined
 from mainstem.errors import FencedInstance, RebalanceInProgress, UnknownMember
 from mainstem.ledger.group_generations import GroupGeneration
@@ -81,10 +81,50 @@ async def test_new_members_wait_with_the_others(driver: Driver) -> None:
 async def test_a_group_that_no_member_rejoins_is_empty(driver: Driver) -> None:
     assert driver.group.empty
     driver.advance(GROUP_EXPECTED_MS)
-    with pytest.raises(UnknownMember):
-        driver.beat(member("a"))
+    assert not driver.group.expects_members
     [joined] = driver.form(1)
     assert joined.generation == 8
+    with pytest.raises(UnknownMember):
+        driver.beat(member("a"))
+
+
+async def test_members_that_come_back_late_may_commit_while_no_other_generation_has_begun(
+    driver: Driver,
+) -> None:
+    """A client may take ten seconds to connect again after a broker was down."""
+    driver.advance(2 * GROUP_EXPECTED_MS)
+    driver.group.check_commit("a", 7, None, transactional=True)
+    with pytest.raises(RebalanceInProgress):
+        driver.beat(member("a"))
+    again = driver.join("a")
+    driver.settle_gathering()
+    assert again.result().generation == 8
+    assert driver.group.members.keys() == {"a"}
+
+
+async def test_a_member_that_sends_heartbeats_is_waited_for_and_may_commit(driver: Driver) -> None:
+    """Its program is busy with the records it has, and joins when it asks for more."""
+    first = driver.join("a")
+    driver.advance(DELAY_MS)
+    for _ in range(4):
+        with pytest.raises(RebalanceInProgress):
+            driver.beat(member("b"))
+        driver.advance(GROUP_EXPECTED_MS - DELAY_MS)
+    assert not first.done()
+    driver.group.check_commit("b", 7, None)
+    second = driver.join("b")
+    assert (first.result().generation, second.result().generation) == (8, 8)
+
+
+async def test_a_member_that_stops_sending_heartbeats_is_not_waited_for_longer(driver: Driver) -> None:
+    first = driver.join("a")
+    with pytest.raises(RebalanceInProgress):
+        driver.beat(member("b"))
+    driver.advance(DELAY_MS)
+    driver.advance(GROUP_EXPECTED_MS - DELAY_MS)
+    assert not first.done()
+    driver.advance(GROUP_HEARD_MS)
+    assert [other.member_id for other in first.result().members] == ["a"]
 
 
 async def test_an_instance_that_was_replaced_meanwhile_is_fenced(driver: Driver) -> None:

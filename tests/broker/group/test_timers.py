@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from mainstem.broker.groups.timers import Timers
-from mainstem.ports.clock import ManualClock, SystemClock
+from mainstem.ports.clock import SystemClock
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture

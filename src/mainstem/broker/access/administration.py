@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 
-from mainstem.api.routes import Scope
+from mainstem.api.route import Scope
 from mainstem.broker.access.keys import new_secret
 from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.passwords import MECHANISMS, hashed
@@ -41,7 +41,7 @@ class AccessAdministration:
         namespace: str = "",
         ttl_ms: int = 0,
     ) -> tuple[StoredApiKey, str]:
-        """Store a new key for the principal `User:name`. Returns it and its secret, which nobody sees again.
+        """Store a new key for the principal `User:name`. Returns it and its secret, which cannot be read again.
 
         Raises InvalidInput, LimitReached."""
         id, secret, salt, hash = new_secret()

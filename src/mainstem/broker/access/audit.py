@@ -28,6 +28,16 @@ from mainstem.metrics import Metric, one
 if TYPE_CHECKING:
     from mainstem.broker.broker import Broker
 
+AUDIT_QUEUE_MAX = 10_000  # records that wait to be written; more are dropped, and counted
+AUDIT_RECORDS_PER_BATCH_MAX = 500
+AUDIT_WINDOW_S = 5.0  # within which denials of the same operation become one record
+AUDIT_DENIALS_COUNTED_MAX = 10_000  # different ones, within a window
+AUDIT_NAME_CHARS_MAX = 512  # of the resource, in a record
+AUDIT_RETENTION_MS = 30 * 24 * 3_600_000
+AUDIT_RETENTION_BYTES = 256 * limits.MIB
+AUDIT_RETRY_S = 1.0  # after records could not be written
+AUDIT_CLOSE_S = 2.0  # to write what is left
+
 Door = Literal["kafka", "http", "text", "s3", "pulsar"]
 Outcome = Literal["done", "denied", "failed"]
 
@@ -35,8 +45,8 @@ _log = events.named("audit")
 _encode = msgspec.json.Encoder().encode
 _CONFIG = TopicConfig(
     durability="disk",
-    retention_ms=limits.AUDIT_RETENTION_MS,
-    retention_bytes=limits.AUDIT_RETENTION_BYTES,
+    retention_ms=AUDIT_RETENTION_MS,
+    retention_bytes=AUDIT_RETENTION_BYTES,
     named=("retention.bytes", "retention.ms"),
 )
 
@@ -93,7 +103,7 @@ class Audit:
         if not self.on:
             return
         now_ms = self._broker.clock.now_ms()
-        name = name[: limits.AUDIT_NAME_CHARS_MAX]
+        name = name[:AUDIT_NAME_CHARS_MAX]
         made = AuditRecord(
             now_ms, principal.name, host, door, operation, resource, name, outcome, self._broker.log.broker
         )
@@ -111,14 +121,14 @@ class Audit:
             counted.count += 1
             counted.last_ms = denial.time_ms
             return False
-        if len(self._denials) >= limits.AUDIT_DENIALS_COUNTED_MAX:
+        if len(self._denials) >= AUDIT_DENIALS_COUNTED_MAX:
             self._drop(1)
             return False
         self._denials[key] = msgspec.structs.replace(denial, count=0)
         return True
 
     def _put(self, made: AuditRecord) -> None:
-        if len(self._queue) >= limits.AUDIT_QUEUE_MAX:
+        if len(self._queue) >= AUDIT_QUEUE_MAX:
             self._drop(made.count)
             return
         self._queue.append(made)
@@ -142,13 +152,13 @@ class Audit:
         await asyncio.gather(self._task, return_exceptions=True)
         self._end_window()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limits.AUDIT_CLOSE_S):
+            async with asyncio.timeout(AUDIT_CLOSE_S):
                 while self._queue:
                     await self._write()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        ends = loop.time() + limits.AUDIT_WINDOW_S
+        ends = loop.time() + AUDIT_WINDOW_S
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(ends):
@@ -156,7 +166,7 @@ class Audit:
             self._work.clear()
             if loop.time() >= ends:
                 self._end_window()
-                ends = loop.time() + limits.AUDIT_WINDOW_S
+                ends = loop.time() + AUDIT_WINDOW_S
             while self._queue:
                 await self._write()
 
@@ -167,9 +177,7 @@ class Audit:
                 self._put(denial)
 
     async def _write(self) -> None:
-        batch = [
-            self._queue.popleft() for _ in range(min(len(self._queue), limits.AUDIT_RECORDS_PER_BATCH_MAX))
-        ]
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), AUDIT_RECORDS_PER_BATCH_MAX))]
         reported, batch[0].dropped = self._dropped, self._dropped
         try:
             await self._append(batch)
@@ -180,7 +188,7 @@ class Audit:
             if not isinstance(error, MainstemError):
                 _log.failure("audit records not written", error)
             self._drop(sum(made.count for made in batch))
-            await asyncio.sleep(limits.AUDIT_RETRY_S)
+            await asyncio.sleep(AUDIT_RETRY_S)
         else:
             self._dropped -= reported
             self.written_total += len(batch)

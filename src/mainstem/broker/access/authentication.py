@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from mainstem import limits
 from mainstem.broker.access.keys import id_of, principal_of_key, verifies
 from mainstem.broker.access.options import AccessOptions
-from mainstem.broker.access.password_checks import PasswordChecks
-from mainstem.broker.access.passwords import MECHANISMS, dummy_credential
+from mainstem.broker.access.passwords import MECHANISMS, PasswordChecks, dummy_credential
 from mainstem.broker.access.principal import Principal
 from mainstem.broker.access.s3_credentials import (
     S3Credentials,
@@ -30,6 +29,8 @@ from mainstem.ports.clock import Clock
 
 if TYPE_CHECKING:
     from mainstem.broker.access.tokens import TokenVerifier
+
+AUTHENTICATED_SECRETS_KEPT = 10_000  # whose principal is known without another hash
 
 _KEY_USER = "key"  # the user name that stands for whichever key the password is
 
@@ -70,7 +71,7 @@ class Authentication:
             if known is None:
                 return None
             self._known[digest] = known
-            if len(self._known) > limits.AUTHENTICATED_SECRETS_KEPT:
+            if len(self._known) > AUTHENTICATED_SECRETS_KEPT:
                 self._known.popitem(last=False)
         principal, expires_ms = known
         return None if expires_ms and expires_ms <= self._clock.now_ms() else principal
@@ -99,9 +100,9 @@ class Authentication:
         return next((key.digest for key in self._keys if key.principal.name == id), self._dummy)
 
     def _of_token(self, token: bytes) -> tuple[Principal, int] | None:
-        return self._named(*(read_token(token, self._signing_key) or ("", 0)))
+        return self._principal_of_token(*(read_token(token, self._signing_key) or ("", 0)))
 
-    def _named(self, name: str, expires_ms: int) -> tuple[Principal, int] | None:
+    def _principal_of_token(self, name: str, expires_ms: int) -> tuple[Principal, int] | None:
         """The principal that a signed name stands for, and when it expires; 0: never."""
         kind, _, id = name.partition(":")
         if kind == "user":
@@ -165,7 +166,7 @@ class Authentication:
             stored = self._security.api_keys.get(access_key_id)
             name = f"key:{access_key_id if stored is not None else f'User:{access_key_id}'}"
             expires_ms = 0
-        found = self._named(name, expires_ms)
+        found = self._principal_of_token(name, expires_ms)
         if found is None or (found[1] and found[1] <= self._clock.now_ms()):
             return None
         return found[0], secret_of(access_key_id, token, self._signing_key(name)), scope

@@ -21,7 +21,7 @@ from mainstem.api.access import (
     Operation,
     ResourceType,
 )
-from mainstem.api.routes import Scope
+from mainstem.api.route import Scope
 from mainstem.broker.access.principal import Principal
 from mainstem.errors import InvalidConfig
 from mainstem.ledger.access_rules import AccessRule

@@ -17,6 +17,11 @@ from mainstem import events, limits
 from mainstem.broker.access.tokens import VerificationKey, parse_key_set
 from mainstem.errors import InvalidConfig
 
+OIDC_REFRESH_S = 3600.0  # keys of an issuer are fetched again after this long
+OIDC_BACKOFF_MAX_S = 300.0
+OIDC_FETCH_S = 10.0
+OIDC_DOCUMENT_BYTES_MAX = 1 * limits.MIB
+
 _log = events.named("oidc")
 
 Fetch = Callable[[str], bytes]
@@ -42,7 +47,7 @@ class IssuerKeys:
 
     async def find(self, kid: str | None, algorithm: str) -> list[VerificationKey]:
         """The keys that may have signed a token."""
-        if self._now_s() - self._fetched_s > limits.OIDC_REFRESH_S:
+        if self._now_s() - self._fetched_s > OIDC_REFRESH_S:
             await self._refresh()
         found = self._matching(kid, algorithm)
         if not found:
@@ -70,7 +75,7 @@ class IssuerKeys:
             _log.info("keys fetched", issuer=self._issuer, keys=len(self._keys))
         except (OSError, ValueError, InvalidConfig) as error:
             self._failures += 1
-            wait_s = min(wait_s * 2**self._failures, limits.OIDC_BACKOFF_MAX_S)
+            wait_s = min(wait_s * 2**self._failures, OIDC_BACKOFF_MAX_S)
             _log.warning("keys not fetched", issuer=self._issuer, retry_in_s=wait_s, error=str(error))
         finally:
             self._next_s = self._now_s() + wait_s
@@ -90,8 +95,8 @@ def fetch_document(url: str) -> bytes:
     """Raises OSError, ValueError."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError("an issuer has an http or https URL")
-    with urllib.request.urlopen(url, timeout=limits.OIDC_FETCH_S) as response:
-        content: bytes = response.read(limits.OIDC_DOCUMENT_BYTES_MAX + 1)
-    if len(content) > limits.OIDC_DOCUMENT_BYTES_MAX:
-        raise ValueError(f"{url} has more than {limits.OIDC_DOCUMENT_BYTES_MAX} bytes")
+    with urllib.request.urlopen(url, timeout=OIDC_FETCH_S) as response:
+        content: bytes = response.read(OIDC_DOCUMENT_BYTES_MAX + 1)
+    if len(content) > OIDC_DOCUMENT_BYTES_MAX:
+        raise ValueError(f"{url} has more than {OIDC_DOCUMENT_BYTES_MAX} bytes")
     return content

@@ -29,6 +29,8 @@ from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
 from mainstem.ledger.namespaces import DEFAULT, ID_SEPARATOR, Namespaces, split
 
+ACCESS_DECISIONS_KEPT = 100_000  # cached decisions of the access rules, until a rule changes
+
 __all__ = [
     "ALLOW",
     "CLUSTER_NAME",
@@ -86,7 +88,7 @@ class Access:
         self.listeners: list[Callable[[], None]] = []  # called after such changes
         self.state = 0  # grows with every change of a rule or an API key
         self._state = -1
-        self._decided: dict[_Asked, bool] = {}
+        self.decisions: dict[_Asked, bool] = {}
         self._literal: dict[tuple[int, str], list[AccessRule]] = {}
         self._prefixed: dict[tuple[int, str], list[AccessRule]] = {}
         self.configure(options)
@@ -110,7 +112,7 @@ class Access:
         self.enforced = options.rules == "on"  # the stored rules apply
         if options.rules == "auto":
             self.enforced = bool(options.keys) or options.logins or stored
-        self._decided.clear()
+        self.decisions.clear()
         for listener in self.listeners:
             listener()
 
@@ -161,12 +163,13 @@ class Access:
                 return True
         self._renew()
         asked = principal, host, operation, kind, name
-        decision = self._decided.get(asked)
+        decision = self.decisions.get(asked)
         if decision is None:
-            if len(self._decided) >= limits.ACCESS_DECISIONS_KEPT:
-                self._decided.clear()
             decision = self._decide(principal, host, operation, kind, name)
-            self._decided[asked] = decision
+            if len(name) <= limits.KEPT_NAME_CHARS_MAX:
+                if len(self.decisions) >= ACCESS_DECISIONS_KEPT:
+                    self.decisions.clear()
+                self.decisions[asked] = decision
         return decision
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, kind: ResourceType) -> bool:
@@ -229,7 +232,7 @@ class Access:
             table = literal if rule.pattern_type == LITERAL else prefixed
             table[rule.resource_type, rule.resource_name].append(rule)
         self._literal, self._prefixed = dict(literal), dict(prefixed)
-        self._decided.clear()
+        self.decisions.clear()
         self._state = self.state
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:

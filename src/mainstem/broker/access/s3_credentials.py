@@ -19,7 +19,7 @@ import msgspec
 
 SESSION_S_MAX = 12 * 3600
 SESSION_S_DEFAULT = 3600
-ANONYMOUS_SECRET = "anonymous"  # where nobody has to authenticate, any credentials are accepted
+ANONYMOUS_SECRET = "anonymous"  # without authentication, any credentials are accepted
 
 _MARK = b"mainstem-s3"
 _SESSION_PREFIX = "MST"

@@ -29,6 +29,13 @@ from mainstem.errors import InvalidConfig, Unauthorized
 if TYPE_CHECKING:
     from mainstem.broker.access.oidc import IssuerKeys
 
+KAFKA_TOKEN_BYTES_MAX = 16 * limits.KIB  # of an OAuth bearer
+KAFKA_TOKEN_KEYS_MAX = 100  # in a JWKS: a token without a key id is checked against each key of its algorithm
+KAFKA_TOKEN_TIME_S_MAX = 253_402_300_799  # the end of the year 9999; clients that send milliseconds exceed it
+KAFKA_TOKEN_CHECK_THREADS = 1  # so that a flood of tokens uses at most one core
+KAFKA_TOKEN_CHECKS_WAITING_MAX = 1_024  # tokens whose signature is being checked or waits for the check
+KAFKA_TOKENS_REMEMBERED = 10_000  # tokens whose signature was checked
+
 _CLOCK_SKEW_MS = 30_000
 _RSA_BITS_MIN, _RSA_BITS_MAX = 2048, 16384
 _SECRET_BYTES_MIN = 32
@@ -142,8 +149,8 @@ class TokenVerifier:
         self._issuer = issuer
         self._audience = audience
         self._principal_claim = principal_claim
-        # Not the loop's own threads: anybody who can connect can keep these busy.
-        self._threads = ThreadPoolExecutor(limits.KAFKA_TOKEN_CHECK_THREADS, "mainstem-tokens")
+        # Not the loop's default executor: any client that can connect can keep these threads busy.
+        self._threads = ThreadPoolExecutor(KAFKA_TOKEN_CHECK_THREADS, "mainstem-tokens")
         self._waiting = 0
         # SHA-256 of tokens, least recently used first.
         self._verified: OrderedDict[bytes, None] = OrderedDict()
@@ -151,7 +158,7 @@ class TokenVerifier:
     async def check(self, token: str, now_ms: int) -> tuple[str, int]:
         """Return the user and when the token expires, in milliseconds since the epoch. Raises Unauthorized."""
         parts = token.split(".")
-        if len(parts) != 3 or len(token) > limits.KAFKA_TOKEN_BYTES_MAX:
+        if len(parts) != 3 or len(token) > KAFKA_TOKEN_BYTES_MAX:
             raise Unauthorized(_MALFORMED)
         head = _decoded(parts[0], _Head)
         claims = _decoded(parts[1], _Claims)
@@ -176,7 +183,7 @@ class TokenVerifier:
             keys = await self._issuer_keys.find(head.kid, head.alg)
         if not keys:
             raise Unauthorized(_UNKNOWN_KEY)
-        if self._waiting >= limits.KAFKA_TOKEN_CHECKS_WAITING_MAX:
+        if self._waiting >= KAFKA_TOKEN_CHECKS_WAITING_MAX:
             raise Unauthorized("too many tokens wait for their check; try again")
         self._waiting += 1
         try:
@@ -191,7 +198,7 @@ class TokenVerifier:
     def _remember(self, digest: bytes) -> None:
         self._verified[digest] = None
         self._verified.move_to_end(digest)
-        if len(self._verified) > limits.KAFKA_TOKENS_REMEMBERED:
+        if len(self._verified) > KAFKA_TOKENS_REMEMBERED:
             self._verified.popitem(last=False)
 
     def _user(self, part: str) -> str:
@@ -209,7 +216,7 @@ class TokenVerifier:
     def _check_claims(self, claims: _Claims, now_ms: int) -> int:
         """Return when the token expires, in milliseconds since the epoch."""
         for name, seconds in (("exp", claims.exp), ("nbf", claims.nbf), ("iat", claims.iat)):
-            if not 0 <= seconds <= limits.KAFKA_TOKEN_TIME_S_MAX:
+            if not 0 <= seconds <= KAFKA_TOKEN_TIME_S_MAX:
                 raise Unauthorized(f"the token's {name} is out of range")
         expires_ms = int(claims.exp * 1000)
         if expires_ms <= now_ms:
@@ -242,8 +249,8 @@ def parse_key_set(content: bytes, source: str) -> list[VerificationKey]:
     usable = [jwk for jwk in listed if jwk.algorithms]
     if not usable:
         raise InvalidConfig(f"{source} has no key that verifies signatures: RSA, EC, OKP or oct")
-    if len(usable) > limits.KAFKA_TOKEN_KEYS_MAX:
-        raise InvalidConfig(f"{source} has more than {limits.KAFKA_TOKEN_KEYS_MAX} keys")
+    if len(usable) > KAFKA_TOKEN_KEYS_MAX:
+        raise InvalidConfig(f"{source} has more than {KAFKA_TOKEN_KEYS_MAX} keys")
     keys: list[VerificationKey] = []
     for number, jwk in enumerate(usable, 1):
         if jwk.kid is not None and any(key.kid == jwk.kid for key in keys):

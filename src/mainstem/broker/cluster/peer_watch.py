@@ -16,7 +16,7 @@ PEER_RETRY_S = 0.5  # between two attempts, and between two connections
 
 
 class PeerWatch:
-    """`refused` is called when a broker's process is gone. One event loop owns it."""
+    """Calls `refused` when the process of a broker has ended. Belongs to one event loop."""
 
     def __init__(self, refused: Callable[[int], None], accepted: Callable[[int], None]) -> None:
         self._refused = refused
@@ -53,13 +53,13 @@ class PeerWatch:
             except ConnectionRefusedError:
                 self._refused(broker)
             except (OSError, TimeoutError):
-                pass  # it may be the network
+                pass  # maybe only the network failed
             else:
                 self._accepted(broker)
                 began = asyncio.get_running_loop().time()
                 await _ended(reader, writer)
                 if asyncio.get_running_loop().time() - began >= PEER_RETRY_S:
-                    continue  # it stood for a while: connect at once, to learn why it ended
+                    continue  # it lasted for a while: connect again at once, to learn why it ended
             await asyncio.sleep(PEER_RETRY_S)
 
 

@@ -32,7 +32,7 @@ MEMBER_SUSPECT_S = 2.0  # without a heartbeat for this long, clients are sent to
 MEMBER_SILENT_S = 3.5  # … and after this the other brokers expire it
 MEMBER_GONE_S = 2.0  # … or this long after its process was found to be gone
 MEMBER_REJOIN_S = 0.2  # between two attempts of an expired broker to rejoin
-HAND_OVER_S = 2.0  # how long a broker that stops tries to tell the others …
+HAND_OVER_S = 2.0  # how long a stopping broker tries to notify the others …
 HANDED_OVER_S = 0.3  # … and gives them to apply it
 
 _log = events.named("cluster")
@@ -46,13 +46,14 @@ class Cluster:
     def __init__(self, log: Log, clock: Clock, *, zone: str = "", node: str = "local") -> None:
         self._log = log
         self._sharing = log.sharing
+        self.shared = log.sharing is not None  # other brokers may write to the same log
         self._clock = clock
         self._zone = zone
         self._node = node
         self._addresses: tuple[tuple[str, str], ...] = ()
         self._heard: dict[int, tuple[_Heard, float]] = {}  # of other members, and since when it is unchanged
         self._looked = clock.monotonic()  # when the others were last checked
-        # Members that are silent for so long that clients should not go there.
+        # Members that have been silent for too long to send clients there.
         self._suspects: frozenset[int] = frozenset()
         self._gone: dict[int, float] = {}  # members whose process was found to be gone, and when
         self._peers: PeerWatch | None = None
@@ -64,11 +65,6 @@ class Cluster:
         self._beat_since: float | None = None  # when the heartbeat in flight was proposed
         self._beat_failure: str | None = None  # why the last one was not committed
         self.clock_off_ms: int | None = None  # against the store's clock; None: unknown
-
-    @property
-    def shared(self) -> bool:
-        """Whether other brokers may write to the same log."""
-        return self._sharing is not None
 
     @property
     def broker(self) -> int:
@@ -119,7 +115,9 @@ class Cluster:
         trusted = abs(off_ms) <= limits.CLOCK_SKEW_MS_MAX
         self.clock_off_ms = off_ms
         if self._sharing is not None and trusted != self._sharing.clock_trusted:
-            _log.warning("clock", off_ms=off_ms, trusted=trusted, message="synchronise the brokers' clocks")
+            _log.warning(
+                "clock differs", off_ms=off_ms, trusted=trusted, message="synchronise the brokers' clocks"
+            )
             self._sharing.trust_clock(trusted)
 
     def broker_for(self, work: str) -> int:
@@ -193,7 +191,7 @@ class Cluster:
                 await self._log.propose(LeaveBroker(self.broker, self._log.epoch))
         except (MainstemError, TimeoutError) as error:
             # It stops nevertheless: the others see that its doors are closed.
-            _log.warning("not handed over", error=str(error) or "the log takes no commits")
+            _log.warning("hand-over failed", error=str(error) or "the log takes no commits")
         else:
             # A client that is cut off asks another broker where to go: that one must know by then.
             await asyncio.sleep(HANDED_OVER_S)
@@ -256,7 +254,7 @@ class Cluster:
         """Nobody listens at its address. Unless it left, it counts as silent until it commits something."""
         if broker not in self._gone and self._log.ledger.members.get(broker) is not None:
             self._gone[broker] = now = self._clock.monotonic()
-            _log.warning("broker unreachable", broker=broker, message="nobody listens at its address")
+            _log.warning("broker unreachable", broker=broker, message="nothing listens at its address")
             self._suspect(now)
 
     def peer_there(self, broker: int) -> None:
@@ -277,13 +275,13 @@ class Cluster:
         self._beat_since = None
         if self._beat_failure is not None:
             self._beat_failure = None
-            _log.info("heartbeats are committed again")
+            _log.info("heartbeat restored")
 
     def _heartbeat_failed(self, error: MainstemError) -> None:
         """Log the failure once, until heartbeats succeed again."""
         self._beat_since = None
         if self._beat_failure is None:
-            _log.warning("no heartbeat", error=str(error))
+            _log.warning("heartbeat failed", error=str(error))
         self._beat_failure = str(error)
 
     async def _rejoin(self, sharing: Sharing) -> None:

@@ -11,6 +11,7 @@ from mainstem.errors import TopicIncompatible
 from mainstem.ledger.erasures import ErasedTopic, ErasureBy
 from mainstem.ledger.ledger import Ledger
 from mainstem.ledger.topics import Topic
+from mainstem.tables.copies import iceberg_of
 
 NAMED = "named in the request"
 _SOURCE = "source of "  # begins the role of a topic whose own records stay
@@ -76,11 +77,12 @@ def _sources(ledger: Ledger, copy: ErasedTopic) -> list[tuple[Topic, str]]:
 
 
 def _check_reachable(ledger: Ledger, topic: ErasedTopic) -> None:
-    delta = ledger.tables.declaration(topic.topic_id).delta
-    if delta:
+    copy = ledger.tables.declaration(topic.topic_id).copy
+    if copy:
+        kind, setting = ("an Iceberg", "iceberg") if iceberg_of(copy) else ("a Delta", "delta")
         raise TopicIncompatible(
-            f"topic {topic.name!r} is also delivered to a Delta table, which an erasure does not reach: delete the "
-            'records there with Delta, remove the delivery (`"delta": ""`), then erase',
+            f"topic {topic.name!r} is also delivered to {kind} table, which an erasure does not reach: delete the "
+            f'records there, remove the delivery (`"{setting}": ""`), then erase',
             topic=topic.name,
-            reason="delta_table",
+            reason=f"{setting}_table",
         )

@@ -109,7 +109,7 @@ class ErasureService:
         return "" if one.phase in ENDED else self._waits_for.get(one.id, "")
 
     async def public_key(self) -> str:
-        """Of the key that signs reports, in hexadecimal."""
+        """The public half of the key that signs reports, in hexadecimal."""
         return await asyncio.to_thread(self._key.public)
 
     # Accept

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that were leased too often are copied to another topic, and deleted once the copy is durable.
+"""Dead letters: jobs that exceed their deliveries are copied to another topic, and deleted once the copy is durable.
 
 The commit that appends the copies also records where they are. So a crash in between leaves no job without a copy and
 none with two: the next attempt sees the copies, and that they are intact."""
@@ -6,11 +6,11 @@ none with two: the next attempt sees the copies, and that they are intact."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 import msgspec
 
+from mainstem import events
 from mainstem.broker.append import AppendRequest, promise, sized
 from mainstem.broker.namespaces import split, within
 from mainstem.broker.queues.job_errors import JobErrors
@@ -28,10 +28,10 @@ from mainstem.records.header import SliceFacts
 
 DEAD_LETTERS_MOVED_MAX = 100  # by one commit
 
-_log = logging.getLogger("mainstem.queues")
+_log = events.named("queues")
 
 META = "meta"
-_ORIGINAL_META = "_topics_original_meta"  # the field for a meta that is not an object
+_ORIGINAL_META = "_topics_original_meta"  # the field for metadata that is not an object
 
 
 class DeadLetters:
@@ -51,7 +51,7 @@ class DeadLetters:
             async with self._moving.setdefault(stream, asyncio.Lock()):
                 await self._move_all(topic, stream)
         except MainstemError as refusal:
-            _log.warning("dead letters not moved", extra={"topic": topic.name, "error": str(refusal)})
+            _log.warning("dead letters not moved", topic=topic.name, error=str(refusal))
 
     def forget(self, stream: int) -> None:
         self._moving.pop(stream, None)
@@ -110,7 +110,7 @@ class DeadLetters:
         rows, size = sized(batch)
         request = AppendRequest(destination, batch, facts, size, rows if info.config.tracked else b"")
         if "ephemeral" in (info.config.durability, topic.config.durability):
-            # One commit is not needed: a crash loses an ephemeral topic anyway.
+            # One commit is not necessary: a crash loses an ephemeral topic anyway.
             placed = promise()
             self._log.streams.of(destination).append(request, placed)
             await placed
@@ -138,14 +138,18 @@ def _stamped(name: str, record: StoredRecord, deliveries: int, error: str | None
     return (*others, (META, msgspec.json.encode(meta)))
 
 
+# What decoding JSON of clients raises: it may also be no UTF-8, or nested too deeply.
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
 def meta_object(meta: bytes) -> dict[str, object]:
     """A record's meta as a mutable object."""
     try:
         parsed: dict[str, object] = dict(msgspec.json.decode(meta, type=dict[str, msgspec.Raw]))
         return parsed
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         pass
     try:
         return {_ORIGINAL_META: msgspec.json.decode(meta, type=msgspec.Raw)}
-    except msgspec.MsgspecError:  # written through another door, where a header may hold anything
+    except UNDECODABLE:  # written through another door, where a header may hold anything
         return {_ORIGINAL_META: meta.decode("utf-8", "replace")}

@@ -10,7 +10,7 @@ import msgspec
 
 from mainstem import limits
 from mainstem.broker.namespaces import within
-from mainstem.broker.queues.dead_letters import META
+from mainstem.broker.queues.dead_letters import META, UNDECODABLE
 from mainstem.broker.queues.jobs import JobReader
 from mainstem.broker.streams import stream_of
 from mainstem.broker.writes import NewRecords
@@ -83,9 +83,7 @@ def _returned(record: StoredRecord) -> tuple[str | None, Headers]:
     headers: list[tuple[str, bytes | None]] = []
     for name, content in record.headers:
         if name == META and content is not None:
-            with contextlib.suppress(
-                msgspec.MsgspecError
-            ):  # a meta that is not an object has no dead-letter fields
+            with contextlib.suppress(*UNDECODABLE):  # a meta that is not an object has no dead-letter fields
                 meta = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
                 if _ORIGIN in meta:
                     origin = msgspec.json.decode(meta[_ORIGIN], type=str)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
+from mainstem import events
 from mainstem.errors import MainstemError, NotFound
 from mainstem.log.log import Log
 from mainstem.ports.clock import Clock
 
-_log = logging.getLogger("mainstem.queues")
+_log = events.named("queues")
 
 
 class QueueSignal:
@@ -82,7 +82,7 @@ class QueueSignal:
         try:
             await self._wake_signals.expire(self._stream)
         except MainstemError as error:  # the queue or the log is closed: its workers get their own errors
-            _log.info("lease expiry failed", extra={"stream": self._stream, "error": str(error)})
+            _log.info("lease expiry failed", stream=self._stream, error=str(error))
         self.changed()
 
 

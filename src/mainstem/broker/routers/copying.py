@@ -36,6 +36,8 @@ from mainstem.records.decoding import Headers, StoredRecord
 from mainstem.records.header import walk
 from mainstem.records.undecodable import FAULTS, decodable
 
+ROUTER_COPIED_BYTES_MAX = 1 * limits.MIB  # read for one commit, compressed …
+
 _log = events.named("routers")
 
 ROUTER_COPIED_RECORDS_MAX = 10_000  # appended by one commit
@@ -78,9 +80,7 @@ class RouterCopier:
             await self._pass(leg, stop, 0)
             return True
         try:
-            chunk = await self._streams.read(
-                leg.source, cursor, limits.ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED
-            )
+            chunk = await self._streams.read(leg.source, cursor, ROUTER_COPIED_BYTES_MAX, view=View.COMMITTED)
         except OffsetOutOfRange:
             return self._skipped(leg, cursor, end) is not None  # the next step finds the reason
         except RecordsLost as loss:
@@ -99,13 +99,13 @@ class RouterCopier:
             return await self._copy(leg, batches, cursor, min(stop, reached))
 
     async def _pass_lost(self, leg: RouterPartition, loss: RecordsLost, cursor: int, end: int) -> bool:
-        """Go on after records that cannot be copied; the destination tells that they are missing."""
+        """Continue after records that cannot be copied; the destination reports them as missing."""
         if self._skipped(leg, cursor, end) is None:  # else the next step says what it was
             reached = min(end, loss.end)
             streams, number = self._log.streams.of(leg.source).state(leg.source)
             live = sum(last - first for first, last in streams.holes(number).live(cursor, reached))
             _log.warning(
-                "router passes lost records",
+                "router skipped lost records",
                 router=leg.router.name,
                 stream=leg.source,
                 start=cursor,

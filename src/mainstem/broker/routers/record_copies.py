@@ -20,6 +20,8 @@ from mainstem.records.header import SliceFacts
 from mainstem.records.index import Integers, RecordIndex, index_slices
 from mainstem.records.reserved_headers import NODE, find_reserved_headers
 
+ROUTER_COPIES_BYTES_MAX = 16 * limits.MIB  # … and decompressed
+
 Stamp = Callable[[StoredRecord], Headers]
 
 
@@ -85,7 +87,7 @@ def make_copies(
         totals = np.cumsum(_sizes(index, rows)) + size
         fitting = min(int(np.searchsorted(totals, room.bytes, side="right")), room.records - records)
         # At least one, whatever its size: only the destination's own limits may exclude it.
-        bound = int(np.searchsorted(totals, limits.ROUTER_COPIES_BYTES_MAX, side="right"))
+        bound = int(np.searchsorted(totals, ROUTER_COPIES_BYTES_MAX, side="right"))
         fitting = min(fitting, max(bound, 0 if records else 1))
         if fitting < len(rows):
             end = int(offsets[rows[fitting]])

@@ -269,6 +269,10 @@ class RouterService:
             if not any(map(self._pending, sources)):
                 return
 
+    def copies_to(self, topic: str) -> bool:
+        """Whether a router copies to the topic, as far as this broker knows."""
+        return self._destination_topic(topic) is not None
+
     def _destination_topic(self, topic: str) -> Topic | None:
         """The topic, if a router copies to it."""
         legs = self._log.ledger.routers.legs
@@ -378,7 +382,7 @@ class RouterService:
             except NotFound:
                 return  # a topic or router was deleted in the meantime
             except MainstemError as error:
-                _log.warning("cannot forward", stream=stream, error=str(error))
+                _log.warning("forwarding failed", stream=stream, error=str(error))
 
     async def _forward_now(self, stream: int) -> None:
         ledger = self._log.ledger

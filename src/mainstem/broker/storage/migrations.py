@@ -26,10 +26,11 @@ from mainstem.log.recovery import RecoveredLog, load_ledger, recover, replay
 from mainstem.ports.clock import SystemClock
 from mainstem.ports.commitlog.local.cold import read_notes
 from mainstem.ports.commitlog.local.identity import read_format
-from mainstem.ports.commitlog.local.layout import COLD, FORMAT
+from mainstem.ports.commitlog.local.layout import COLD, FORMAT, WAL
 from mainstem.ports.commitlog.local.locking import block_owner
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.reader import LogReader, open_reader
+from mainstem.ports.commitlog.local.segments import HEADER_BYTES, segment_path
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
 from mainstem.ports.commitlog.port import Buffer, LogObject
 from mainstem.ports.commitlog.shared.importing import open_importer
@@ -43,6 +44,8 @@ from mainstem.tables import table_metadata
 from mainstem.tables.catalog import FOLDER, found_in
 
 RESERVED = ("log/", MIGRATION_KEY)  # prefixes that users' files must not have in the new store
+
+_FRAME_LOOK_BYTES = 64  # of preallocated zeros none is set
 
 Showing = Callable[[int], AbstractContextManager[Progress]]
 """Shows progress, given the total number of bytes."""
@@ -93,9 +96,21 @@ async def _dry_run(directory: Path, store: ObjectStore) -> MigrationReport:
                 pass
             plan = await asyncio.to_thread(plan_migration, _UnopenedLog(files, directory, reader), ledger)
             plan.files += await files_of_tables(plan, store)
+            uncounted = _uncounted(directory, reader)
         finally:
             await reader.close()
-    return plan.report(b"" if log is None else log.whole, dry_run=True)
+    return plan.report(b"" if log is None else log.whole, dry_run=True, uncounted=uncounted)
+
+
+def _uncounted(directory: Path, reader: LogReader) -> int:
+    """How many files have commits that only opening the log would read."""
+    counted = {segment_path(directory / WAL, one.number) for one in reader.objects()}
+    found = 0
+    for path in set((directory / WAL).glob("*.wal")) - counted:
+        with path.open("rb") as file:
+            file.seek(HEADER_BYTES)
+            found += any(file.read(_FRAME_LOOK_BYTES))
+    return found
 
 
 async def files_of_tables(plan: MigrationPlan, store: ObjectStore) -> list[PlannedFile]:

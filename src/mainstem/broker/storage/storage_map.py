@@ -101,7 +101,7 @@ def _repacked_files(log: Log, streams: set[int] | None) -> list[tuple[int, Repac
 async def _repacked(
     log: Log, number: int, made: RepackRound, allowed: Callable[[str], bool], streams: set[int] | None
 ) -> RepackedRow | None:
-    """None if it was replaced in the meantime, or holds nothing of the topic."""
+    """None if it has been replaced, or holds no records of the topic."""
     file = made.files[number - made.number]
     facts = (file.key, file.bytes, made.level, made.first, made.end)
     try:
@@ -110,7 +110,7 @@ async def _repacked(
         return RepackedRow(*facts, streams=0, ranges=[], ranges_total=0, damaged=True)
     if extents is None:
         return None
-    spans = extents.spans[extents.spans["bytes"] > 0]  # empty spans only tell where a stream continues
+    spans = extents.spans[extents.spans["bytes"] > 0]  # empty spans only mark where a stream continues
     ranges = _ranges(log, spans, allowed, streams)
     if streams is not None and not ranges:
         return None

@@ -40,11 +40,7 @@ def floors_of(log: Log, stream: int, config: TopicConfig, now_ms: int) -> Floors
     streams, number = store.state(stream)
     passed = streams.passed
     start, end = store.bounds(stream)[0], store.stable_end(stream)
-    deleted, evicted, expired = (
-        int(streams.delete_floor[number]),
-        int(streams.evict_floor[number]),
-        int(streams.expiry_floor[number]),
-    )
+    deleted, evicted, expired = streams.floors(number)
     before_ms = None
     if config.ttl_ms:
         before_ms = now_ms - config.ttl_ms

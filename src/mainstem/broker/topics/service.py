@@ -15,7 +15,14 @@ from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.namespaces import NamespaceService, qualify, split
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name
-from mainstem.errors import CapacityReached, InvalidConfig, InvalidName, TopicExists, TopicNotFound
+from mainstem.errors import (
+    CapacityReached,
+    InvalidConfig,
+    InvalidName,
+    NamespaceNotFound,
+    TopicExists,
+    TopicNotFound,
+)
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.topics import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Topic, bad_name
 from mainstem.log.log import Log
@@ -101,7 +108,12 @@ class TopicService:
                 "and . _ : -, starting with a letter or digit"
             )
         partitions = self._namespaces.default_partitions(name)
-        return await self.create(name, partitions=partitions, config=config, exist_ok=False, dry_run=False)
+        try:
+            return await self.create(
+                name, partitions=partitions, config=config, exist_ok=False, dry_run=False
+            )
+        except NamespaceNotFound as unknown:
+            raise InvalidName(f"invalid topic name {name[:64]!r}: there is {unknown}") from None
 
     def _check_room(self, name: str) -> None:
         bound = self._topics_max
@@ -122,9 +134,13 @@ class TopicService:
         except TopicExists:  # another request was first
             return self.get(name)
 
-    async def delete(self, name: str) -> Topic:
+    async def delete(self, name: str, *, if_empty: bool = False) -> Topic:
+        """Raises TopicNotFound; with `if_empty`, TopicNotEmpty."""
         topic = self.get(name)
-        await self._log.propose(DeleteTopic(topic.topic_id))
+        if if_empty and topic.config.ttl_ms:
+            for stream in topic.streams:
+                await expire(self._log, topic, stream, self._clock.now_ms())
+        await self._log.propose(DeleteTopic(topic.topic_id, if_empty))
         for stream in topic.streams:
             self._log.ephemeral.forget(stream)
         return topic

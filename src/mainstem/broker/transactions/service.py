@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mainstem import events
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.errors import InvalidTransaction, ProducerUnknown, TransactionNotFound
 from mainstem.ledger.producers import AllocateProducer, ExpireProducers, ProducerAllocated
 from mainstem.ledger.subscriptions import Range
+from mainstem.ledger.transactional_ids import Transaction, TransactionPhase
 from mainstem.ledger.transactions import (
     TWO_PHASE_TIMEOUT_MS,
     AckInTransaction,
@@ -22,11 +23,9 @@ from mainstem.ledger.transactions import (
     ForgetTransactionalIds,
     InitProducer,
     ProducerInitialised,
-    Transaction,
     TransactionBegun,
     TransactionEnded,
     TransactionOffsets,
-    TransactionPhase,
     TransactionsExpired,
 )
 from mainstem.log.log import Log
@@ -49,7 +48,7 @@ __all__ = [
     "TransactionWrites",
 ]
 
-_log = logging.getLogger("mainstem.transactions")
+_log = events.named("transactions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +225,21 @@ class TransactionService:
         )
 
     async def acknowledge(
-        self, stamp: ProducerStamp, stream: int, subscription: str, mark: int, ranges: Sequence[Range]
+        self,
+        stamp: ProducerStamp,
+        stream: int,
+        subscription: str,
+        mark: int,
+        ranges: Sequence[Range],
+        term: int = 0,
     ) -> None:
         """Acknowledge what is left below `mark`, and the ranges, when the transaction commits.
 
-        Raises SubscriptionNotFound, InvalidInput, TransactionConflict, LimitReached."""
+        Raises SubscriptionNotFound, SubscriptionMoved, InvalidInput, TransactionConflict, LimitReached."""
         await self._log.propose(
-            AckInTransaction(stamp.id, stamp.producer, stamp.epoch, stream, subscription, mark, tuple(ranges))
+            AckInTransaction(
+                stamp.id, stamp.producer, stamp.epoch, stream, subscription, mark, tuple(ranges), term
+            )
         )
 
     def joining(self, id: str, facts: SliceFacts) -> SliceFacts:
@@ -318,5 +325,5 @@ class TransactionService:
             return ()
         expired: TransactionsExpired = await self._log.propose(ExpireTransactions(late, resumable=True))
         for id in expired.ids:
-            _log.warning("transaction timed out", extra={"transactional_id": id})
+            _log.warning("transaction timed out", transactional_id=id)
         return expired.ids
