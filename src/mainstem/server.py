@@ -25,6 +25,7 @@ from mainstem.broker.options import broker_options
 from mainstem.config import OPTIONAL_DOORS, Config
 from mainstem.doors.budget import Budget, raise_descriptor_limit
 from mainstem.doors.http.door import HTTP_PROTOCOLS, HttpDoor
+from mainstem.doors.http.routes.apicurio import ApicurioApi
 from mainstem.doors.http.startup import StartupListener
 from mainstem.doors.http.transport.context import HttpLimits
 from mainstem.doors.http.transport.origins import OriginPolicy
@@ -221,7 +222,7 @@ def _doors(
     if config.text is not None:
         text = TextDoor(
             broker,
-            broker_id=broker.log.broker,
+            broker_id=broker.cluster.broker,
             node=config.node,
             segment_entries=config.text_segment_entries,
             connections_max=config.text_connections,
@@ -232,6 +233,7 @@ def _doors(
         doors.append(("text", text, config.text))
     http = _http_door(config, broker, budget, startup) if config.http is not None else None
     if http is not None and config.http is not None:
+        http.context.mounted["apis"] = ApicurioApi()
         doors.append(("http", http, config.http))
     if config.s3 is not None:
         s3 = S3Door(
@@ -248,7 +250,7 @@ def _doors(
     if config.kafka:
         kafka = KafkaDoor(
             broker,
-            broker_id=broker.log.broker,
+            broker_id=broker.cluster.broker,
             advertise=config.kafka_advertise,
             bounds=KafkaLimits(
                 connections=config.kafka_connections,
@@ -267,7 +269,7 @@ def _doors(
         if http is not None:
             http.context.published.append(kafka.metrics.published)
             http.context.sampled.append(kafka.metrics.published)
-            http.context.published.append(broker.shares.published)
+            http.context.connected.append(kafka.clients)
     if config.pulsar is not None:
         pulsar = _pulsar_door(config, broker, budget)
         doors.append(("pulsar", pulsar, config.pulsar))
@@ -280,7 +282,7 @@ def _doors(
 def _pulsar_door(config: Config, broker: Broker, budget: Budget) -> PulsarDoor:
     return PulsarDoor(
         broker,
-        broker_id=broker.log.broker,
+        broker_id=broker.cluster.broker,
         advertise=config.pulsar_advertise,
         connections_max=config.pulsar_connections,
         auto_create=config.pulsar_auto_create,
@@ -367,12 +369,12 @@ def _cannot_listen(name: str, address: Address, error: OSError) -> CannotListen:
 
 
 def _check_address(config: Config, name: str, door: Door, address: Address) -> None:
-    """Raises CannotListen for a door that other machines reach, and that asks nobody for credentials."""
+    """Raises CannotListen for a door that other machines can reach without credentials."""
     insecure = config.insecure or (name == "http" and config.allow_insecure_no_auth)
     if not (address.loopback or door.authenticates or insecure):
         raise CannotListen(
             f"the {name} door does not listen on {address} without keys or users: set --api-keys-file (or "
-            f"MAINSTEM_API_KEYS), --kafka-sasl or client certificates, or --insecure to let everyone in who reaches it"
+            f"MAINSTEM_API_KEYS), --kafka-sasl or client certificates, or --insecure to allow every client"
         )
 
 
@@ -383,11 +385,13 @@ def _report_missing() -> None:
         ("lake", "topics are published as tables, by `serve --lake`,"),
     ):
         if extras.missing(extra):
-            _log.info(f"{extra} not installed", message=f"{gains} after pip install 'mainstem[{extra}]'")
+            _log.info(
+                "extra not installed", extra=extra, message=f"{gains} after pip install 'mainstem[{extra}]'"
+            )
 
 
 def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
-    """Log which doors ask for credentials, and whether anybody could pass."""
+    """Log which doors ask for credentials, and whether any client could pass."""
     if not broker.access.restricted:
         return
     shown = {
@@ -403,7 +407,7 @@ def _report_access(broker: Broker, doors: dict[str, Door]) -> None:
         and not len(broker.security.api_keys)
     ):
         _log.warning(
-            "nobody may do anything",
+            "all access denied",
             message="the server has neither access rules nor super users: give --kafka-super-users, or --kafka-acl off",
         )
 

@@ -42,6 +42,7 @@ def plain(
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("MAINSTEM_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 

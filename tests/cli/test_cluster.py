@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from click.testing import CliRunner
 from mainstem.api.server import BrokerView, ClusterView
 from mainstem.cli.cluster import cluster, judge
 from mainstem.errors import MainstemError, Unreachable
+from mainstem.testing.ports import consecutive_ports
 from mainstem.testing.server import ServerProcess
 from tests.support.certificates import make_self_signed
 
@@ -87,3 +91,37 @@ def test_brokers_with_tls_are_asked_over_tls(tmp_path: Path, monkeypatch: pytest
         asked = CliRunner().invoke(cluster, ["doctor", "--url", f"https://{server.address('http')}"])
     assert asked.exit_code == 0, asked.output
     assert "at position" in asked.output
+
+
+def test_a_local_cluster_starts_with_every_port_of_its_own(tmp_path: Path) -> None:
+    """By default a broker's S3 door had the port of the next broker's HTTP door."""
+    http, kafka, pulsar = consecutive_ports(2), consecutive_ports(2), consecutive_ports(2)
+    ports = ("--http-port", str(http), "--kafka-port", str(kafka), "--pulsar-port", str(pulsar))
+    command = (
+        sys.executable,
+        "-m",
+        "mainstem",
+        "cluster",
+        "start",
+        "2",
+        "--dir",
+        str(tmp_path / "c"),
+        *ports,
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
+        assert started.stdout is not None
+        try:
+            told = [started.stdout.readline() for _ in range(2)]
+            assert told[:2] == [
+                f"broker {number}: http://127.0.0.1:{http + number}  kafka 127.0.0.1:{kafka + number}\n"
+                for number in range(2)
+            ], told
+            for number in range(2):
+                doors = json.loads((tmp_path / "c" / f"broker-{number}.ports.json").read_text())
+                assert {"s3", "text"}.isdisjoint(doors)
+        finally:
+            started.terminate()  # before the command says that it is ready: it must not leave a broker behind
+            started.wait(60)
+    for number in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", http + number), 1)

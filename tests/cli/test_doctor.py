@@ -199,6 +199,8 @@ def test_a_key_the_server_does_not_know(plain: Shell) -> None:
     with throw_away_broker("--api-keys", "right,reader:r") as broker:
         url = ["--url", broker.url]
         assert plain("topic", "list", *url).err.startswith("error: this server needs a key")
+        wrong = plain("topic", "list", *url, "--api-key", "wrong").err
+        assert wrong.startswith("error: the server does not accept this key")
         assert plain("topic", "create", "t", *url, "--api-key", "right").code == 0
         refused = plain("topic", "create", "u", *url, "--api-key", "reader")
         assert (refused.code, "lacks the scope admin" in refused.err) == (1, True)

@@ -71,7 +71,7 @@ def test_keys_come_from_a_file_and_close_every_door(tmp_path: Path) -> None:
         assert "User:ann" in _run("acl", "list", url=url)
         _run("acl", "remove", "User:ann", "read", "topic", "t", url=url)
         assert "User:ann" not in _run("acl", "list", url=url)
-        _run("user", "delete", "ann", url=url)
+        _run("user", "delete", "ann", "-y", url=url)
         assert "ann" not in _run("user", "list", url=url)
 
 

@@ -123,7 +123,7 @@ def test_a_topic_is_delivered_as_a_delta_table_without_spark(
     for topic in ("t", "undelivered", "elsewhere"):
         online("topic", "create", topic)
     nowhere = online("table", "deliver", "undelivered")
-    assert (nowhere.code, "has no Delta table" in nowhere.err) == (1, True)
+    assert (nowhere.code, "has no copy" in nowhere.err) == (1, True)
     folder = str(tmp_path / "delta")
     assert online("table", "enable", "t", "--delta", folder, "--json").json["delta"] == folder
     for count in (3, 5):
@@ -135,7 +135,7 @@ def test_a_topic_is_delivered_as_a_delta_table_without_spark(
     online("table", "enable", "elsewhere", "--delta", str(tmp_path / "taken"))
     broker.client.produce_many("elsewhere", [1])
     failed = online("table", "deliver")
-    assert (failed.code, "1 of 2 Delta tables could not be updated" in failed.err) == (1, True)
+    assert (failed.code, "1 of 2 copies could not be updated" in failed.err) == (1, True)
     assert "cannot read the Delta table" in failed.text or "cannot write the Delta table" in failed.text
     assert DeltaTable.is_deltatable(folder)
 

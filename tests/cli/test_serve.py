@@ -164,10 +164,13 @@ def test_a_server_starts_without_s3_and_pulsar_if_their_default_ports_are_taken(
             assert server.terminate() == 0
 
 
+FREE_PORTS = ("--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--pulsar", "off", "--s3", "off")
+
+
 def _serve(directory: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run a server that is expected not to start."""
     return subprocess.run(
-        [sys.executable, "-m", "mainstem", "serve", "--pulsar", "off", *flags],
+        [sys.executable, "-m", "mainstem", "serve", *FREE_PORTS, *flags],
         cwd=directory,
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_every_command_takes_the_same_positions(
     assert sum(row["after"] for row in reset) == 10 - len(expected)
 
 
+def test_a_partition_that_does_not_reach_an_offset_is_read_from_its_end(
+    online: Shell, broker: ThrowAwayBroker
+) -> None:
+    broker.client.create_topic("uneven", partitions=2)
+    broker.client.produce_many("uneven", ["a", "b", "c"], partition=0)
+    broker.client.produce_many("uneven", ["d"], partition=1)
+    for command in (("consume", "uneven"), ("tail", "uneven", "-n", "1")):
+        shown = online(*command, "-o", "2")
+        assert (shown.code, shown.text, shown.err) == (0, '"c"\n', "")
+        refused = online(*command, "-o", "9")
+        assert (refused.code, "offset 9 is outside [0, 3]" in refused.err) == (1, True)
+
+
 def test_a_tail_of_a_group_shares_and_commits(online: Shell, broker: ThrowAwayBroker, orders: str) -> None:
     first = online("tail", orders, "--group", "g", "--from-start", "-n", "4", "-f", r"%p %s\n").text.split(
         "\n"
@@ -89,12 +103,15 @@ def test_a_server_is_named_anywhere(plain: Shell, broker: ThrowAwayBroker) -> No
         ("topic", "list", "--json", "--url", broker.url),
     ):
         assert plain(*arguments).json == []
-    assert plain("topic", "list").code == 1
+    assert "MAINSTEM_URL" not in os.environ, "the next command of a shell talks to the default server"
 
 
 def test_nothing_is_deleted_without_consent(online: Shell, broker: ThrowAwayBroker) -> None:
     broker.client.create_topic("t")
-    for arguments in (("topic", "delete", "t"), ("group", "delete", "g"), ("router", "delete", "r")):
+    for arguments in (
+        ("topic", "delete", "t"),
+        *((noun, "delete", "x") for noun in ("group", "router", "user", "namespace", "subscription")),
+    ):
         outcome = online(*arguments)
         assert outcome.code == 2
         assert "add -y" in outcome.err
@@ -122,6 +139,11 @@ def test_names_are_completed(plain: Shell, broker: ThrowAwayBroker, monkeypatch:
     assert complete(["tail"], "ord") == []
 
 
+def test_a_server_without_an_audit_log_says_how_to_have_one(online: Shell) -> None:
+    outcome = online("audit")
+    assert (outcome.code, "--audit on" in outcome.err) == (1, True)
+
+
 def test_the_shell_runs_lines(online: Shell) -> None:
     lines = b"topic create t\nproduce t 'a b'\nmainstem consume t\nnonsense\n\nexit\nconsume t\n"
     outcome = online("shell", stdin=lines)
@@ -141,3 +163,7 @@ def test_backups_are_listed_and_a_restored_directory_can_be_migrated(
     store = (tmp_path / "store").as_uri()
     dry = plain("migrate", "--data-dir", str(tmp_path / "new"), "--store", store, "--dry-run")
     assert (dry.code, "would be copied" in dry.text) == (0, True)
+    assert "not counted" in dry.text, "a restored log was never closed"
+    assert plain("topic", "list", "--data-dir", str(tmp_path / "new")).code == 0
+    dry = plain("migrate", "--data-dir", str(tmp_path / "new"), "--store", store, "--dry-run")
+    assert (dry.text.startswith("1 topics with 1 records"), "not counted" in dry.text) == (True, False)

@@ -215,6 +215,8 @@ def test_a_transaction_writes_and_commits_offsets_together(
     assert sorted(found) == [number * 2 for number in range(20)]
     assert client.topic(audit).count >= 20
     assert committed(client, source) == 20
+    listed = {row.group for row in client.groups() if {sink, audit, source} & set(row.topics)}
+    assert listed == {source}, "the record of a transaction is listed as a group"
 
 
 def test_a_transaction_that_raises_writes_nothing(client: mainstem.Client, topic: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mainstem
+from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.broker.read import Reads
 from mainstem.errors import Closed, DirectoryLocked, InvalidInput, InvalidName, RecordsLost, TooLarge
 
@@ -263,13 +266,19 @@ def test_a_close_beside_running_calls_answers_every_one(tmp_path: Path) -> None:
         assert max(acknowledged) < again.count("t")
 
 
+async def trim(data_dir: Path, topic: str, offset: int) -> None:
+    broker = await Broker.open(BrokerOptions(data_dir))
+    await broker.trim(topic, offset)
+    await broker.close()
+
+
 def test_a_reader_behind_retention_goes_on_at_the_oldest_record(tmp_path: Path) -> None:
     with mainstem.open(tmp_path) as log:
         log.append_many("t", [b"1", b"2"])
         assert log.read_next("t") == b"1"
         log.append_many("t", [b"3", b"4"])
+    asyncio.run(trim(tmp_path, "t", 3))
     with mainstem.open(tmp_path) as log:
-        log._thread.call(log._broker.trim("t", 3))
         assert log.read_next("t") == b"4"
         assert log.read_next("t") is None
 
@@ -280,14 +289,18 @@ def test_a_loss_is_told_once_and_reading_goes_on_behind_it(
     with mainstem.open(tmp_path) as log:
         for value in (b"0", b"1", b"2", b"3"):
             log.append("t", value)
-        real = log._broker.read
+        real = Broker.read
 
-        async def damaged(topic: str, offset: int, **options: object) -> object:
+        async def damaged(broker: Broker, topic: str, offset: int, **options: Any) -> Any:
             if offset in (1, 2):
                 raise RecordsLost(offset, 3, "damaged")
-            return [record for record in await real(topic, offset, **options) if offset or record.offset < 1]
+            return [
+                record
+                for record in await real(broker, topic, offset, **options)
+                if offset or record.offset < 1
+            ]
 
-        monkeypatch.setattr(log._broker, "read", damaged)
+        monkeypatch.setattr(Broker, "read", damaged)
         monkeypatch.setattr(Reads, "values_now", lambda *_, **__: None)  # not in memory
         assert log.read_many("t") == [b"0"]
         with pytest.raises(RecordsLost):

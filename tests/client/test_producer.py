@@ -44,6 +44,39 @@ def test_json_and_bytes_keep_their_order_among_each_other(client: mainstem.Clien
     assert _values(client, topic) == values
 
 
+def test_jobs_are_handed_out_after_their_own_delay(client: mainstem.Client, topic: str) -> None:
+    client.create_topic(topic, type="queue")
+    hour = 3_600_000
+    with client.producer(topic) as producer:
+        for value in ("a", b"b", "c", b"d"):
+            producer.send(value, delay_ms=hour)
+            producer.send(value)
+    jobs = client.claim(topic, node="w", max=10)
+    assert [job.seq for job in jobs] == [2, 4, 6, 8]
+    assert client.topic(topic).count == 8
+
+
+def test_records_have_their_own_time_to_live() -> None:
+    asked: list[Asked] = []
+
+    def answer(request: Asked) -> Said:
+        asked.append(request)
+        return _written(1, 1)
+
+    with (
+        AnsweringServer(answer) as server,
+        mainstem.Client(server.url) as client,
+        client.producer("t", linger_ms=60_000) as producer,
+    ):
+        for ttl_ms in (0, 5, 5, 6):
+            producer.send("text", ttl_ms=ttl_ms)
+        for ttl_ms in (5, 5, 6):
+            producer.send(b"bytes", ttl_ms=ttl_ms)
+    texts, *batches = asked
+    assert [row.get("ttl_ms", 0) for row in msgspec.json.decode(texts.body)["records"]] == [0, 5, 5, 6]
+    assert [batch.path.rpartition("ttl_ms=")[2] for batch in batches] == ["5", "6"]
+
+
 def test_a_batch_goes_when_it_is_full_or_has_lingered() -> None:
     batches: list[int] = []
     arrived = threading.Event()

@@ -222,7 +222,7 @@ async def test_the_asynchronous_client_has_the_same_surface(
     async_client: mainstem.AsyncClient, topic: str
 ) -> None:
     public = {name for name in dir(mainstem.AsyncClient) if not name.startswith("_")}
-    inner = {"pages", "frames", "sql_json"}  # of the command line
+    inner = {"pages", "frames"}  # of the command line
     assert {name for name in dir(mainstem.Client) if not name.startswith("_")} == public - inner
     await async_client.produce_many(topic, [1, 2])
     assert [r.value async for r in async_client.read(topic) if isinstance(r, ConsumerRecord)] == [1, 2]

@@ -87,6 +87,7 @@ def test_a_wait_longer_than_the_time_left_is_not_begun() -> None:
         (413, "payload_too_large", None, errors.TooLarge),
         (422, "topic_full", {}, errors.TopicFull),
         (500, "internal", None, errors.ServerFault),
+        (501, "not_installed", None, errors.PackageMissing),
         (418, "of_a_newer_server", None, errors.ServerFault),
     ],
 )

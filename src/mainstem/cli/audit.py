@@ -13,6 +13,7 @@ import msgspec
 from mainstem.api.access import AUDIT_TOPIC
 from mainstem.cli.printing import until_output_closes, write
 from mainstem.cli.target import Server, takes_server
+from mainstem.errors import NotFound, TopicNotFound
 
 if TYPE_CHECKING:
     from mainstem.client.asynchronous import AsyncClient
@@ -47,7 +48,12 @@ def audit(server: Server, new: bool, follow: bool, as_json: bool) -> None:
                     _show(record.value, as_json)
 
     with until_output_closes():
-        server.run(work)
+        try:
+            server.run(work)
+        except TopicNotFound:
+            raise NotFound(
+                "no audit log: the server writes one while clients must authenticate, or with --audit on"
+            ) from None
 
 
 def _show(data: Any, as_json: bool) -> None:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 )
 @click.option("--store", default="", metavar="URL", help="Back up the log of a cluster from this store.")
 @click.option(
-    "--etcd", default="", metavar="HOST:PORT,…", help="With --store: members of the etcd that orders the log."
+    "--etcd",
+    default="",
+    metavar="HOST:PORT,…",
+    help="With --store: members of the etcd cluster that orders the log.",
 )
 @as_json_option
 def backup(
@@ -133,7 +136,10 @@ async def _restore(
 
     store = open_store(source)
     if listing:
-        for manifest in await backups.read_manifests(store):
+        found = await backups.read_manifests(store)
+        if not found:
+            raise click.ClickException(f"there is no backup in {source}")
+        for manifest in found:
             click.echo(f"{manifest.made}  {len(manifest.files)} files  {_mb(manifest.bytes)}")
         return
     manifest = await backups.find_manifest(store, name)

@@ -10,7 +10,7 @@ import click
 from mainstem.cli.names import complete_topics
 from mainstem.cli.printing import format_option, shown_as, until_output_closes, write
 from mainstem.cli.schemas import decoding
-from mainstem.cli.start_positions import Place, position_option
+from mainstem.cli.start_positions import Place, nearest_offset, position_option
 from mainstem.cli.store import PartitionLine, ReadRecord, Store
 from mainstem.cli.target import Target, takes_target
 from mainstem.errors import PartitionNotFound, RecordsLost
@@ -25,7 +25,7 @@ from mainstem.errors import PartitionNotFound, RecordsLost
     "-e",
     "--exit-at-end",
     is_flag=True,
-    help="Stop at the end. This is always the case: `tail` waits for more.",
+    help="Stop at the end, which is the default: use `tail` to wait for more.",
 )
 @format_option
 @click.option(
@@ -62,11 +62,18 @@ def consume(
     async def work(store: Store) -> None:
         left = sys.maxsize if count is None else count
         states = {line.partition: line for line in (await store.describe(topic)).partitions}
-        stood = {} if group is None or place is not None else await store.committed(group, topic)
-        for number in partitions or states:
+        stood: Mapping[int, int] = {}
+        if group is not None and place is None:
+            stood = await store.committed(group, topic)
+        for number in partitions:
             if number not in states:
                 raise PartitionNotFound(topic, number, len(states))
-            start = await _start(store, topic, states[number], stood, place)
+        given = place
+        if given is not None and given[0] == "+":
+            reach = {number: (states[number].start, states[number].end) for number in partitions or states}
+            stood, given = nearest_offset(given[1], reach), None
+        for number in partitions or states:
+            start = await _start(store, topic, states[number], stood, given)
             async for records in _records(store, topic, number, start):
                 batch = records[:left]
                 left -= len(batch)
@@ -89,7 +96,7 @@ async def _start(
     kind, number = place
     if kind == "@":
         return await store.offset_at(topic, state.partition, number)
-    starts = {"start": state.start, "end": state.end, "-": max(state.start, state.end - number), "+": number}
+    starts = {"start": state.start, "end": state.end, "-": max(state.start, state.end - number)}
     return starts[kind]
 
 

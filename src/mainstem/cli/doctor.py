@@ -84,7 +84,8 @@ def _server(target: Target, state: _ServerState) -> Iterator[Finding]:
     import asyncio
     import os
 
-    from mainstem.client.transport import URL_ENV, Transport
+    from mainstem.client.environment import URL_ENV
+    from mainstem.client.transport import Transport
 
     about = "server"
     named = target.url is not None or bool(os.environ.get(URL_ENV))

@@ -153,9 +153,7 @@ def show(server: Server, id: str, report: Path | None, as_json: bool) -> None:
 @erase.command()
 @takes_server
 @click.argument("report", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "--public-key", metavar="HEX", help="The server's public key. Without it, the server is asked for it."
-)
+@click.option("--public-key", metavar="HEX", help="Public key of the server. [default: ask the server]")
 @as_json_option
 def verify(server: Server, report: Path, public_key: str | None, as_json: bool) -> None:
     """Verify the signature of a report, and print it."""

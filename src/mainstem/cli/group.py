@@ -30,7 +30,11 @@ def group() -> None:
 def list_groups(server: Server, as_json: bool) -> None:
     """List groups with members or offsets."""
     found = server.run(lambda client: client.groups())
-    print_rows([msgspec.to_builtins(row) for row in found], as_json)
+    rows = [msgspec.to_builtins(row) for row in found]
+    if not as_json:
+        for row in rows:
+            del row["recent"]
+    print_rows(rows, as_json)
 
 
 @group.command()
@@ -92,7 +96,12 @@ def lag(server: Server, names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("topic", shell_complete=complete_topics)
 @position_option("-o", "--to", "place", required=True, help="New position:")
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one."
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition. May be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @as_json_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.context import url_option
 from mainstem.cli.tables import print_table
 from mainstem.errors import MainstemError
 
@@ -14,13 +15,6 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0  # a user waits at a terminal
 
-_url = click.option(
-    "--url",
-    envvar="MAINSTEM_URL",
-    metavar="URL",
-    help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]",
-)
-
 
 @click.group()
 def lake() -> None:
@@ -28,7 +22,7 @@ def lake() -> None:
 
 
 @lake.command()
-@_url
+@url_option
 @click.option("--once", is_flag=True, help="Run the tasks that are due, then exit.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic. May be repeated.")
 @click.option(
@@ -58,7 +52,7 @@ def run(url: str | None, once: bool, topics: tuple[str, ...], lease_ms: int) -> 
 
 
 @lake.command()
-@_url
+@url_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(url: str | None, as_json: bool) -> None:
     """Show the conversion progress of every topic, and the drivers that work on it."""

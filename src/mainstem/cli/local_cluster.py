@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-_FIRST_PORTS = {"http": 4000, "kafka": 9092}
+_FIRST_PORTS = {"http": 4000, "kafka": 9092, "pulsar": 6650}
 _START_S = 60.0
 _STOP_S = 15.0
 _LOOK_S = 0.1
@@ -25,22 +25,38 @@ _LOOK_S = 0.1
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("cluster"),
     show_default=True,
-    help="Folder for the log and the logs of the brokers. A second start continues with it.",
+    help="Folder for the log and the logs of the brokers. Start again with the same folder to continue.",
 )
 @click.option(
-    "--http-port", type=int, default=_FIRST_PORTS["http"], show_default=True, help="Of the first broker."
+    "--http-port",
+    type=int,
+    default=_FIRST_PORTS["http"],
+    show_default=True,
+    help="HTTP port of the first broker.",
 )
 @click.option(
-    "--kafka-port", type=int, default=_FIRST_PORTS["kafka"], show_default=True, help="Of the first broker."
+    "--kafka-port",
+    type=int,
+    default=_FIRST_PORTS["kafka"],
+    show_default=True,
+    help="Kafka port of the first broker.",
 )
-def start(brokers: int, folder: Path, http_port: int, kafka_port: int) -> None:
-    """Start a cluster of BROKERS on this machine, for trying. Ctrl-C stops all of them.
+@click.option(
+    "--pulsar-port",
+    type=int,
+    default=_FIRST_PORTS["pulsar"],
+    show_default=True,
+    help="Pulsar port of the first broker.",
+)
+def start(brokers: int, folder: Path, http_port: int, kafka_port: int, pulsar_port: int) -> None:
+    """Start a cluster of BROKERS on this machine, to try one out. Ctrl-C and SIGTERM stop all of them.
 
     The brokers share one log in a folder, so it survives the processes but not the disk. Each one listens on the next
-    ports.
+    ports. The text and S3 doors are off.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # before there is a broker to leave behind
     started: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(brokers):
@@ -55,7 +71,9 @@ def start(brokers: int, folder: Path, http_port: int, kafka_port: int) -> None:
                             *("--data-dir", str(folder / f"broker-{number}")),
                             *("--http", f"127.0.0.1:{http_port + number}"),
                             *("--kafka", f"127.0.0.1:{kafka_port + number}"),
+                            *("--pulsar", f"127.0.0.1:{pulsar_port + number}"),
                             *("--text", "off"),
+                            *("--s3", "off"),  # its default port is that of the second broker
                             *("--ports-file", str(ports)),
                         ],
                         stdin=subprocess.DEVNULL,
@@ -87,14 +105,7 @@ def _wait(process: subprocess.Popen[bytes], ports: Path, log: Path) -> None:
 
 
 def _until_one_ends(started: list[subprocess.Popen[bytes]]) -> None:
-    terminated = False
-
-    def terminate(number: int, frame: object) -> None:
-        nonlocal terminated
-        terminated = True
-
-    signal.signal(signal.SIGTERM, terminate)
-    while not terminated:
+    while True:
         for number, process in enumerate(started):
             if process.poll() is not None:
                 raise click.ClickException(f"broker {number} ended with code {process.returncode}")

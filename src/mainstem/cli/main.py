@@ -12,6 +12,10 @@ from importlib import import_module
 
 import click
 
+from mainstem.cli.context import CONTEXT_ENV, flag_to_environment
+from mainstem.cli.context import enter as enter_context
+from mainstem.cli.names import complete_contexts
+from mainstem.client.environment import KEY_ENV, NAMESPACE_ENV, URL_ENV
 from mainstem.errors import MainstemError, Unauthorized
 from mainstem.values import did_you_mean
 from mainstem.version import VERSION
@@ -45,11 +49,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run pipelines of topics and tables with Spark; show their state.",
     ),
     "replay": ("mainstem.cli.replay:replay", "Write a range of a topic again, with Spark."),
-    "sql": ("mainstem.cli.sql:sql", "Query topics and tables with SQL, on Spark."),
+    "sql": ("mainstem.cli.sql:sql", "Query topics and tables with SQL."),
     "backup": ("mainstem.cli.backup:backup", "Back up the whole log to a folder or a bucket."),
     "restore": ("mainstem.cli.backup:restore", "Restore a backup into a new data directory."),
     "migrate": ("mainstem.cli.migrate:migrate", "Move the log of a data directory to a cluster."),
     "cluster": ("mainstem.cli.cluster:cluster", "Show and check the brokers that share a log."),
+    "context": ("mainstem.cli.context:context", "Name servers, and choose the one that commands talk to."),
     "key": ("mainstem.cli.security:key", "Create, list, rotate and revoke API keys."),
     "user": ("mainstem.cli.security:user", "Create, list and delete users, and change passwords."),
     "acl": ("mainstem.cli.security:acl", "Add, list and remove access rules."),
@@ -65,16 +70,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("mainstem.cli.bench:bench", "Load a broker and measure throughput and latency."),
 }
 
-
-def _to_environment(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
-    if text is not None and param.name is not None:
-        os.environ[f"MAINSTEM{param.name.upper()}"] = text
+_WITHOUT_SERVER = frozenset(
+    {"serve", "config", "context", "completion", "check", "repair", "dump", "restore", "migrate", "bench"}
+)
 
 
 def _server_options() -> list[click.Parameter]:
     """--url and --api-key before the name of a command, where they hold for it."""
     return [
-        click.Option([flag, name], expose_value=False, callback=_to_environment, metavar=metavar, help=help)
+        click.Option(
+            [flag, name], expose_value=False, callback=flag_to_environment, metavar=metavar, help=help
+        )
         for flag, name, metavar, help in (
             ("--url", "_url", "URL", "URL of the server. [MAINSTEM_URL]"),
             ("--api-key", "_api_key", "KEY", "API key. [MAINSTEM_API_KEY]"),
@@ -111,8 +117,18 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="mainstem")
-def cli() -> None:
+@click.option(
+    "--context",
+    "chosen",
+    metavar="NAME",
+    shell_complete=complete_contexts,
+    help="Use the server of this context. [MAINSTEM_CONTEXT]",
+)
+@click.pass_context
+def cli(ctx: click.Context, chosen: str | None) -> None:
     """Kafka-compatible log, queues and Iceberg tables in one Python process."""
+    if ctx.invoked_subcommand not in _WITHOUT_SERVER:
+        enter_context(ctx, chosen)
 
 
 cli.params += _server_options()
@@ -124,7 +140,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process, and return the exit code."""
-    server = {name: os.environ.get(name) for name in ("MAINSTEM_URL", "MAINSTEM_API_KEY")}
+    server = {name: os.environ.get(name) for name in (URL_ENV, KEY_ENV, NAMESPACE_ENV, CONTEXT_ENV)}
     try:
         return _run(arguments)
     finally:  # a shell runs many commands in one process

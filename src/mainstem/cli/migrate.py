@@ -64,6 +64,11 @@ def _print(report: MigrationReport, place: str) -> None:
         f"{report.objects} objects ({_mb(report.object_bytes)}) and {report.files} files ({_mb(report.file_bytes)}) "
         f"{done} to {place}"
     )
+    if report.uncounted:
+        click.echo(
+            f"not counted: the newest records, because the log was not closed ({report.uncounted} open file): "
+            "`mainstem topic list --data-dir DIR` closes it"
+        )
     if report.tables:
         click.echo(f"tables, with their snapshots: {', '.join(report.tables)}")
 

@@ -28,7 +28,7 @@ def complete_topics(
         ) as client:
             return [row.topic for row in await client.topics(incomplete)]
 
-    return [*_asked(ask())]
+    return _asked(ctx, ask())
 
 
 def complete_groups(
@@ -44,7 +44,7 @@ def complete_groups(
         ) as client:
             return [row.group for row in await client.groups() if row.group.startswith(incomplete)]
 
-    return [*_asked(ask())]
+    return _asked(ctx, ask())
 
 
 def complete_settings(
@@ -56,11 +56,26 @@ def complete_settings(
     return [f"{name}=" for name in sorted(BY_NAME) if name.startswith(incomplete)]
 
 
-def _asked(question: Coroutine[Any, Any, list[str]]) -> list[str]:
+def complete_contexts(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem | str]:
+    """Contexts that begin with what was typed."""
+    from mainstem.cli.context import context_names
+    from mainstem.errors import MainstemError
+
+    with contextlib.suppress(MainstemError):
+        return [name for name in context_names() if name.startswith(incomplete)]
+    return []
+
+
+def _asked(ctx: click.Context, question: Coroutine[Any, Any, list[str]]) -> list[CompletionItem | str]:
     import asyncio
 
+    from mainstem.cli.context import enter
     from mainstem.errors import MainstemError
 
     with contextlib.suppress(MainstemError, OSError):
-        return asyncio.run(question)[:_NAMES_MAX]
+        if not ctx.params.get("url"):
+            enter(ctx, ctx.find_root().params.get("chosen"))
+        return [*asyncio.run(question)[:_NAMES_MAX]]
     return []

@@ -10,6 +10,7 @@ import msgspec
 
 from mainstem.api.namespaces import NamespaceDescriptionBody
 from mainstem.api.topics import BacklogPolicy, InactiveMode
+from mainstem.cli.confirmation import confirm, yes_option
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
 
@@ -111,8 +112,10 @@ def show(server: Server, name: str, as_json: bool) -> None:
 @takes_server
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Delete its topics and their records too.")
+@yes_option
 @as_json_option
-def delete(server: Server, name: str, force: bool, as_json: bool) -> None:
+def delete(server: Server, name: str, force: bool, yes: bool, as_json: bool) -> None:
     """Delete a namespace."""
+    confirm(f"Delete namespace {name}{' with all its topics and their records' if force else ''}?", yes)
     done = server.run(lambda client: client.delete_namespace(name, force=force))
     print_fields({"namespace": done.namespace, "topics_deleted": done.topics_deleted}, as_json)

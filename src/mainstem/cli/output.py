@@ -18,7 +18,15 @@ def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(list(rows))
     elif rows:
-        print_table([*rows[0]], [["-" if cell is None else cell for cell in row.values()] for row in rows])
+        print_table([*rows[0]], [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _cell(value: object) -> object:
+    if value is None or value == [] or value == ():
+        return "-"
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
+        return ", ".join(map(str, value))
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
 def print_fields(fields: Mapping[str, Any], as_json: bool) -> None:
@@ -29,7 +37,11 @@ def print_fields(fields: Mapping[str, Any], as_json: bool) -> None:
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
         shown = (
-            json.dumps(value) if isinstance(value, dict | list | bool) else "-" if value is None else value
+            json.dumps(value)
+            if isinstance(value, dict | list | tuple | bool)
+            else "-"
+            if value is None
+            else value
         )
         click.echo(f"{name.ljust(width)}  {shown}")
 

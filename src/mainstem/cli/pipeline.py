@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.context import takes_url_and_key
 from mainstem.cli.output import as_json_option, print_json
 from mainstem.cli.start_positions import Place, place
 from mainstem.cli.tables import print_table
@@ -19,15 +20,10 @@ from mainstem.cli.target import Server, takes_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-url_option = click.option(
-    "--url", metavar="URL", help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
-)
-key_option = click.option("--api-key", metavar="KEY", help="API key. [MAINSTEM_API_KEY]")
-
 
 def server(url: str | None, api_key: str | None) -> tuple[str, str]:
     """Return URL and key, from the arguments or the environment."""
-    from mainstem.client.transport import KEY_ENV, URL_DEFAULT, URL_ENV
+    from mainstem.client.environment import KEY_ENV, URL_DEFAULT, URL_ENV
 
     return url or os.environ.get(URL_ENV) or URL_DEFAULT, api_key or os.environ.get(KEY_ENV) or ""
 
@@ -38,8 +34,7 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@url_option
-@key_option
+@takes_url_and_key
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Process the current data, then exit.")
 @click.option(

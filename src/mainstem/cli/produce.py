@@ -47,7 +47,9 @@ Parse = Callable[[bytes], InputRecord]
     help="Partition. [default: by key, or round-robin without a key]",
 )
 @click.option(
-    "--schema", metavar="SUBJECT", help="Values are JSON: write them by the latest schema of SUBJECT."
+    "--schema",
+    metavar="SUBJECT",
+    help="Read values as JSON, and encode them with the latest schema of SUBJECT.",
 )
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 def produce(

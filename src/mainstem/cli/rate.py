@@ -15,24 +15,24 @@ _KEYS = {
     "request_percentage": "request_percentage",
     "burst": "burst_s",
 }
-_ENTITY = ("user", "client", "group", "namespace")
+_ENTITY = ("user", "client", "group", "namespace", "topic")
 
 
 @click.group()
 def rate() -> None:
-    """Limit what users, client ids, consumer groups and namespaces produce and consume a second."""
+    """Limit what users, client ids, groups, namespaces and topics produce and consume a second."""
 
 
 def _takes_entity(command: click.decorators.FC) -> click.decorators.FC:
     for option, help in (
+        ("--topic", "The topic that the rate limits."),
         ("--namespace", "The namespace that the rate limits."),
         ("--group", "The consumer group that the rate limits."),
         ("--client", "The client id that the rate limits, alone or with --user."),
         ("--user", "The user that the rate limits."),
     ):
-        command = click.option(option, metavar="NAME", help=f'{help} "" is the default of the others.')(
-            command
-        )
+        default = "" if option == "--topic" else ' "" is the default of the others.'
+        command = click.option(option, metavar="NAME", help=help + default)(command)
     return command
 
 
@@ -59,17 +59,20 @@ def list_rates(server: Server, as_json: bool) -> None:
 @click.option("--consume-bytes", type=float, metavar="N", help="Bytes read a second.")
 @click.option("--produce-records", type=float, metavar="N", help="Records appended a second.")
 @click.option("--consume-records", type=float, metavar="N", help="Records read a second.")
-@click.option("--request-percentage", type=float, metavar="N", help="Percent of a core's time, on Kafka.")
-@click.option("--burst", type=float, metavar="SECONDS", help="How much of each rate may be used at once.")
+@click.option(
+    "--request-percentage", type=float, metavar="N", help="Percent of a core that Kafka requests may use."
+)
+@click.option("--burst", type=float, metavar="SECONDS", help="Seconds of each rate that can be used at once.")
 def set_rate(
     server: Server,
     user: str | None,
     client: str | None,
     group: str | None,
     namespace: str | None,
+    topic: str | None,
     **given: float | None,
 ) -> None:
-    """Set limits of a user, a client id, a group or a namespace. Other limits of it stay."""
+    """Set limits of a user, a client id, a group, a namespace or a topic. Other limits of it stay."""
     limits = {key: given[option] for option, key in _KEYS.items() if given[option] is not None}
     if not limits:
         raise click.UsageError("give a limit, such as --consume-bytes")
@@ -80,6 +83,7 @@ def set_rate(
             client=client,
             group=group,
             namespace=namespace,
+            topic=topic,
         )
     )
 
@@ -87,8 +91,6 @@ def set_rate(
 @rate.command()
 @takes_server
 @_takes_entity
-def remove(
-    server: Server, user: str | None, client: str | None, group: str | None, namespace: str | None
-) -> None:
-    """Remove every limit of a user, a client id, a group or a namespace."""
-    server.run(lambda caller: caller.remove_rate(user=user, client=client, group=group, namespace=namespace))
+def remove(server: Server, **entity: str | None) -> None:
+    """Remove every limit of a user, a client id, a group, a namespace or a topic."""
+    server.run(lambda caller: caller.remove_rate(**entity))

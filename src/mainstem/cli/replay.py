@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.context import takes_url_and_key
 from mainstem.cli.names import complete_topics
-from mainstem.cli.pipeline import key_option, server, url_option
+from mainstem.cli.pipeline import server
 from mainstem.cli.start_positions import Place, position_option
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@url_option
-@key_option
+@takes_url_and_key
 @click.argument("topic", shell_complete=complete_topics)
 @position_option("-o", "--from", "begin", help="First record, earliest unless given:")
 @position_option("--to", "end", help="One past the last record, latest unless given:")

@@ -68,7 +68,8 @@ def encoding(
     target: Target, subject: str, parse: Callable[[bytes], InputRecord]
 ) -> Callable[[bytes], InputRecord]:
     """Read values as JSON, and write them by the latest schema of the subject."""
-    serialize = _registry(target).serializer(subject)
+    registry = _registry(target)
+    serialize, schema = registry.serializer(subject), registry.latest(subject)[1]
 
     def encoded(line: bytes) -> InputRecord:
         record = parse(line)
@@ -78,7 +79,7 @@ def encoding(
             value = json.loads(record.value)
         except ValueError as wrong:
             raise InvalidInput(f"the value is not JSON: {wrong}") from None
-        return replace(record, value=serialize(value))
+        return replace(record, value=serialize(schema.from_json(value)))
 
     return encoded
 

@@ -7,6 +7,7 @@ import sys
 import click
 import msgspec
 
+from mainstem.cli.confirmation import confirm, yes_option
 from mainstem.cli.output import as_json_option, print_fields, print_rows
 from mainstem.cli.target import Server, takes_server
 from mainstem.errors import NotFound
@@ -22,7 +23,9 @@ def key() -> None:
 @key.command("create")
 @takes_server
 @click.argument("name", default="")
-@click.option("--scopes", default="", help="Joined with +: read, write, delete, admin; none: all.")
+@click.option(
+    "--scopes", default="", help="Scopes, joined with +: read, write, delete, admin. [default: all]"
+)
 @click.option("--prefix", "prefixes", multiple=True, help="Only names that start with this; may be repeated.")
 @click.option("--namespace", default="", help="Bind the key to this namespace.")
 @click.option("--expires", metavar="DURATION", help="Expire the key after this time, for example 30d.")
@@ -164,8 +167,10 @@ def list_users(server: Server, as_json: bool) -> None:
 @user.command("delete")
 @takes_server
 @click.argument("name")
-def delete_user(server: Server, name: str) -> None:
+@yes_option
+def delete_user(server: Server, name: str, yes: bool) -> None:
     """Delete a user."""
+    confirm(f"Delete user {name}?", yes)
     server.run(lambda client: client.delete_user(name))
 
 

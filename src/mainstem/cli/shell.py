@@ -11,13 +11,14 @@ from pathlib import Path
 
 import click
 
+from mainstem.cli.context import takes_url_and_key
+
 _HISTORY = Path("~/.mainstem_history")
 _HISTORY_LINES = 1_000
 
 
 @click.command()
-@click.option("--url", metavar="URL", help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]")
-@click.option("--api-key", metavar="KEY", help="API key. [MAINSTEM_API_KEY]")
+@takes_url_and_key
 def shell(url: str | None, api_key: str | None) -> None:
     """Run commands one after the other: `topic list`, `produce orders hello`, `tail orders`.
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from mainstem import limits
-from mainstem.cli.pipeline import key_option, server, url_option
+from mainstem.cli.context import takes_url_and_key
+from mainstem.cli.pipeline import server
 from mainstem.cli.remote import with_client
 from mainstem.cli.tables import print_table
 
@@ -17,8 +18,7 @@ _ROWS_SHOWN = 100
 
 
 @click.command()
-@url_option
-@key_option
+@takes_url_and_key
 @click.argument("query")
 @click.option(
     "--engine",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+
+from mainstem.errors import OffsetOutOfRange
 
 Command = Callable[..., Any]
 Place = tuple[str, int]  # "start", "end", "+" offset, "-" records before the end, "@" time in ms
@@ -38,6 +40,16 @@ def place(ctx: click.Context, param: click.Parameter, text: str | None) -> Place
         return "@", time_ms(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is not {HELP.removesuffix('.')}") from None
+
+
+def nearest_offset(offset: int, partitions: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """An offset in each partition, given as (start, end): where a partition does not reach it, its start or end.
+
+    Raises OffsetOutOfRange if no partition does."""
+    if not any(start <= offset <= end for start, end in partitions.values()):
+        ends = [end for _, end in partitions.values()]
+        raise OffsetOutOfRange(offset, min(start for start, _ in partitions.values()), max(ends))
+    return {number: min(max(offset, start), end) for number, (start, end) in partitions.items()}
 
 
 def time_ms(text: str) -> int:

@@ -22,13 +22,18 @@ _KIND = "subscription"
 _PEEKED_CHARS_MAX = 200  # of a value
 
 _partitions = click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one."
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition. May be repeated.",
 )
 
 
 @click.group()
 def subscription() -> None:
-    """List, describe, skip, reset, peek at and delete subscriptions of Pulsar clients."""
+    """List, describe, skip, reset, redeliver, peek at and delete subscriptions of Pulsar clients."""
 
 
 @subscription.command("list")
@@ -114,7 +119,7 @@ def skip(
 def reset(
     server: Server, name: str, topic: str, place: Place, partitions: tuple[int, ...], as_json: bool
 ) -> None:
-    """Deliver the records of TOPIC from a position on, again if need be. Consumers connect again."""
+    """Deliver the records of TOPIC from a position on, even if they were delivered before. Consumers reconnect."""
     kind, number = place
 
     async def work(client: AsyncClient) -> list[OffsetReset]:
@@ -136,8 +141,20 @@ def reset(
 @takes_server
 @click.argument("name", shell_complete=complete_groups)
 @click.argument("topic", shell_complete=complete_topics)
+@_partitions
+@as_json_option
+def redeliver(server: Server, name: str, topic: str, partitions: tuple[int, ...], as_json: bool) -> None:
+    """Redeliver the records of TOPIC that consumers of subscription NAME have not acknowledged."""
+    moved = server.run(lambda client: client.reset_group(name, topic, to="redeliver", partitions=partitions))
+    print_rows([msgspec.to_builtins(row) for row in moved], as_json)
+
+
+@subscription.command()
+@takes_server
+@click.argument("name", shell_complete=complete_groups)
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("-n", "--count", type=click.IntRange(min=1), default=1, help="How many records.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, help="Of this partition.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, help="Partition to read.")
 @as_json_option
 def peek(server: Server, name: str, topic: str, count: int, partition: int, as_json: bool) -> None:
     """Show the next records that subscription NAME has not acknowledged in TOPIC."""

@@ -28,8 +28,15 @@ def table() -> None:
 )
 @click.option("--registry", is_flag=True, help="Take the columns from the schemas of the values.")
 @click.option("--subject", help="With --registry: the subject of the schemas, instead of TOPIC-value.")
-@click.option("--message", help="With --registry: the Protobuf message, instead of the first of the file.")
+@click.option(
+    "--message", help="With --registry: the Protobuf message, instead of the first one in the file."
+)
 @click.option("--delta", metavar="URL", help="Path or URL of a Delta table for a copy of the records.")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG.NAMESPACE.TABLE",
+    help="Iceberg table in another catalog for a copy of the records.",
+)
 @as_json_option
 def enable(
     server: Server,
@@ -39,6 +46,7 @@ def enable(
     subject: str | None,
     message: str | None,
     delta: str | None,
+    iceberg: str | None,
     as_json: bool,
 ) -> None:
     """Publish TOPIC as a table, including its existing records."""
@@ -55,7 +63,7 @@ def enable(
             schema = json.load(schema_file)
         except ValueError as wrong:
             raise click.UsageError(f"{schema_file.name} is not valid JSON: {wrong}") from None
-    status = server.run(lambda client: client.put_table(topic, schema=schema, delta=delta))
+    status = server.run(lambda client: client.put_table(topic, schema=schema, delta=delta, iceberg=iceberg))
     print_fields(_status_fields(status), as_json)
 
 
@@ -82,7 +90,7 @@ def show(server: Server, topic: str, as_json: bool) -> None:
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @as_json_option
 def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
-    """Update the Delta tables of TOPICs, or all Delta tables.
+    """Update the copies of TOPICs, or all copies: Delta tables, and Iceberg tables in other catalogs.
 
     `mainstem lake run` does this continuously. This command does it once, and does not need Spark.
     """
@@ -90,24 +98,24 @@ def deliver(server: Server, topics: tuple[str, ...], as_json: bool) -> None:
 
     with BrokerClient(server.url, api_key=server.api_key) as broker:
         broker.settle_tables()
-        works = [work for work in broker.tables().tables if work.delta]
+        works = [work for work in broker.tables().tables if work.copy]
         for topic in set(topics) - {work.topic for work in works}:
             raise MainstemError(
-                f"topic {topic!r} has no Delta table: run `mainstem table enable {topic} --delta URL`"
+                f"topic {topic!r} has no copy: run `mainstem table enable {topic} --delta URL`, or --iceberg NAME"
             )
         chosen = [work for work in works if not topics or work.topic in topics]
         try:
-            from mainstem.tables.publishing.delta import deliver as deliver_all
+            from mainstem.tables.publishing.copies import deliver as deliver_all
         except ImportError:
-            raise MainstemError("Delta tables need more packages: run pip install 'mainstem[lake]'") from None
+            raise MainstemError("copies need more packages: run pip install 'mainstem[lake]'") from None
         report = deliver_all(broker, chosen)
     rows = [
-        {"topic": work.topic, "table": work.delta, "problem": report.problems.get(work.topic)}
+        {"topic": work.topic, "table": work.copy, "problem": report.problems.get(work.topic)}
         for work in chosen
     ]
     print_rows(rows, as_json)
     if report.problems:
-        raise MainstemError(f"{len(report.problems)} of {len(chosen)} Delta tables could not be updated")
+        raise MainstemError(f"{len(report.problems)} of {len(chosen)} copies could not be updated")
 
 
 def _status_fields(status: TableStatus) -> dict[str, Any]:

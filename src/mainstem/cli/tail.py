@@ -10,7 +10,7 @@ import click
 
 from mainstem.cli.names import complete_topics
 from mainstem.cli.printing import format_option, shown_as, until_output_closes, write
-from mainstem.cli.start_positions import Place, position_option
+from mainstem.cli.start_positions import Place, nearest_offset, position_option
 from mainstem.cli.target import Server, takes_server
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ async def _beginning(client: AsyncClient, topic: str, start: Place) -> Beginning
         return 0 if kind == "start" else "tail"
     if kind == "+":
         partitions = (await client.topic_settings(topic)).partitions
-        return {one.partition: number for one in partitions}
+        return nearest_offset(number, {one.partition: (one.start, one.end) for one in partitions})
     if kind == "-":
         partitions = (await client.topic_settings(topic)).partitions
         return {one.partition: max(0, one.end - number) for one in partitions}

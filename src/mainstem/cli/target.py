@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mainstem.cli.context import takes_url_and_key
 from mainstem.cli.settings import Command, takes_settings
 from mainstem.cli.store import Store
 from mainstem.config import Resolved
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OFFLINE = "use --data-dir to open a directory that no server has open"
-
-_url = click.option(
-    "--url", metavar="URL", help="URL of the server. [MAINSTEM_URL; default http://127.0.0.1:4000]"
-)
-_api_key = click.option("--api-key", metavar="KEY", help="API key. [MAINSTEM_API_KEY]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def takes_server(function: Command) -> Command:
     def command(*, url: str | None, api_key: str | None, **arguments: Any) -> Any:
         return function(Server(url, api_key), **arguments)
 
-    return _url(_api_key(command))
+    return takes_url_and_key(command)
 
 
 def takes_target(*settings: str) -> Callable[[Command], Command]:
@@ -86,6 +82,6 @@ def takes_target(*settings: str) -> Callable[[Command], Command]:
         def command(resolved: Resolved, *, url: str | None, api_key: str | None, **arguments: Any) -> Any:
             return function(Target(url, api_key, resolved), **arguments)
 
-        return _url(_api_key(command))
+        return takes_url_and_key(command)
 
     return decorate

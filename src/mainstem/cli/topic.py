@@ -44,7 +44,7 @@ def topic(namespace: str | None) -> None:
     show_default=True,
     help="Number of partitions.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Do nothing for a topic that exists.")
+@click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged.")
 @_configs
 def create(
     target: Target,

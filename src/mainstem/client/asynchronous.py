@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from mainstem.client.columns import ColumnCalls
 from mainstem.client.erasures import ErasureCalls
 from mainstem.client.groups import GroupCalls
 from mainstem.client.namespaces import NamespaceCalls
@@ -21,6 +22,7 @@ from mainstem.client.transport import TIMEOUT_S, Transport, Verify
 class AsyncClient(
     TopicCalls,
     RecordCalls,
+    ColumnCalls,
     QueueCalls,
     RouterCalls,
     GroupCalls,

@@ -26,7 +26,7 @@ from mainstem.api.lake import (
     TableCommitsBody,
     TableWorkPage,
 )
-from mainstem.api.routes import Route
+from mainstem.api.route import Route
 from mainstem.api.server import PipelineReport
 from mainstem.api.sinks import SinkAttempt, SinkCommit, SinkCommitBody, SinkRunBody, SinkTask, SinkTaskBody
 from mainstem.api.topics import TopicConfigBody, TopicPositions

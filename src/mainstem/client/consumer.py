@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple
 
-from mainstem import tracing
+from mainstem import events, tracing
 from mainstem.api import routes
 from mainstem.api.groups import (
     AssignedPartition,
@@ -31,7 +30,7 @@ from mainstem.client.responses import AnyPage, ConsumerRecord, Deserializer, Gap
 from mainstem.client.transport import Transport, decoded
 from mainstem.errors import Closed, InvalidInput, MainstemError, MembershipLost, StaleMemberEpoch, Unavailable
 
-_log = logging.getLogger("mainstem.consumer")
+_log = events.named("consumer")
 
 _HEARTBEAT_S_MAX = 1.0  # so that a rebalance takes seconds, not heartbeats of the server's default
 _WAIT_MS = 5_000  # of one long poll
@@ -230,9 +229,9 @@ class AsyncConsumer:
             try:
                 await self._heartbeat()
             except Unavailable as error:
-                _log.warning("no heartbeat reached the server: %s", error)
+                _log.warning("heartbeat failed", group=self.group, error=str(error))
             except MembershipLost as error:
-                _log.warning("group %s: %s", self.group, error)
+                _log.warning("membership lost", group=self.group, error=str(error))
                 self._lost = True
                 self._news.set()
             except MainstemError as error:
@@ -351,12 +350,12 @@ class AsyncConsumer:
             gaps.append(gap_of(topic, page.tombstone))
         for gap in gaps:
             _log.warning(
-                "%s[%d]: records %d to %d are gone: %s",
-                topic,
-                gap.partition,
-                gap.first_seq - 1,
-                gap.last_seq - 1,
-                gap.reason,
+                "records gone",
+                topic=topic,
+                partition=gap.partition,
+                first=gap.first_seq - 1,
+                last=gap.last_seq - 1,
+                reason=gap.reason,
             )
         after = {0: page.next_from_seq} if page.next is None else {int(p): at for p, at in page.next.items()}
         for partition, at in after.items():

@@ -95,6 +95,7 @@ CODES: dict[str, Callable[[_Fault], MainstemError]] = {
     "invalid_transaction": _plain(errors.InvalidTransaction),
     "out_of_order_sequence": _plain(errors.OutOfOrderSequence),
     "throttled": lambda fault: errors.Throttled(fault.named("limit"), fault.number("max"), fault.message),
+    "not_installed": _plain(errors.PackageMissing),
     "not_ready": _plain(errors.Unavailable),
     "shutting_down": _plain(errors.Unavailable),
     "server_shutting_down": _plain(errors.Unavailable),

@@ -51,7 +51,8 @@ class GroupCalls(Calls):
         skip: int | None = None,
     ) -> list[OffsetReset]:
         """Reset a group without members, or a subscription, to "earliest", "latest", an offset, or a time. `skip`
-        moves it past that many records of each partition instead. Raises GroupNotEmpty.
+        moves it past that many records of each partition instead. "redeliver" moves no subscription: its consumers get
+        again what they hold. Raises GroupNotEmpty.
 
         Example:
             client.reset_group("billing", "orders", to="earliest", dry_run=True)

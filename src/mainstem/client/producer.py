@@ -28,7 +28,7 @@ from mainstem.client.responses import RecordMetadata
 from mainstem.client.transport import Transport
 from mainstem.errors import Closed, InvalidInput, Unavailable
 
-_LEAST_DELIVERY_S = 5.0  # also for a batch that waited long behind others
+_LEAST_DELIVERY_S = 5.0  # even for a batch that waited long behind others
 
 Delivery = asyncio.Future[RecordMetadata] | concurrent.futures.Future[RecordMetadata]
 
@@ -54,13 +54,22 @@ class ProducerOptions:
 class _PendingBatch:
     """Records of one request, and the futures of their senders."""
 
-    def __init__(self, packed: bool, partition: int | None) -> None:
-        self.packed = packed
-        self.partition = partition
-        self.body: JsonBody | BatchBody = BatchBody() if packed else JsonBody()
+    def __init__(self, first: NewRecord) -> None:
+        self.packed = first.needs_batch
+        self.partition = first.partition
+        self._times = (first.delay_ms, first.ttl_ms)
+        self.body: JsonBody | BatchBody = BatchBody() if self.packed else JsonBody()
         self.deliveries: list[Delivery] = []
         self.key = secrets.token_urlsafe(16)  # the same for every attempt
         self.begun = time.monotonic()
+
+    def takes(self, record: NewRecord) -> bool:
+        """Whether this record may be in the same request. A stored batch has one delay and one time to live."""
+        return (
+            self.packed == record.needs_batch
+            and self.partition == record.partition
+            and (not self.packed or self._times == (record.delay_ms, record.ttl_ms))
+        )
 
 
 class BatchBuffer:
@@ -76,17 +85,11 @@ class BatchBuffer:
         """Buffer a record. True: a batch was started or is now full.
 
         Raises InvalidInput, TooLarge."""
-        packed = record.needs_batch
         options = self._options
         with self._lock:
             last = self._batches[-1] if self._batches else None
-            new = (
-                last is None
-                or last.packed != packed
-                or last.partition != record.partition
-                or self._full(last)
-            )
-            batch = _PendingBatch(packed, record.partition) if last is None or new else last
+            new = last is None or not last.takes(record) or self._full(last)
+            batch = _PendingBatch(record) if last is None or new else last
             self.bytes += batch.body.add(record)
             batch.deliveries.append(delivery)
             if new:
@@ -157,10 +160,14 @@ class AsyncProducer:
         headers: HeadersInput = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffer a record, and wait while the buffer is full. The future gives its offset; awaiting it is optional."""
+        """Buffer a record, and wait while the buffer is full. The future gives its offset; awaiting it is optional.
+        `delay_ms` and `ttl_ms` are those of `client.produce`."""
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        await self.put(self.record(value, key, node, meta, headers, timestamp_ms, partition), delivery)
+        record = self.record(value, key, node, meta, headers, timestamp_ms, partition, delay_ms, ttl_ms)
+        await self.put(record, delivery)
         return delivery
 
     def record(
@@ -172,14 +179,16 @@ class AsyncProducer:
         headers: HeadersInput,
         timestamp_ms: int | None,
         partition: int | None,
+        delay_ms: int,
+        ttl_ms: int,
     ) -> NewRecord:
-        """A record for this producer. A partition of its own wins over that of the producer."""
+        """A record for this producer. Its own partition takes precedence over the producer's."""
         pairs = header_pairs(headers) if headers else ()
         if tracing.enabled():
             pairs = (*pairs, *self.context())
         chosen = self._options.partition if partition is None else partition
         value = serialized(value, self._options.serializer)
-        return NewRecord(value, key, node, meta, pairs, timestamp_ms, chosen)
+        return NewRecord(value, key, node, meta, pairs, timestamp_ms, chosen, delay_ms, ttl_ms)
 
     def context(self) -> Headers:
         """Headers that add a record to the caller's trace."""
@@ -348,11 +357,16 @@ class Producer:
         headers: HeadersInput = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        delay_ms: int = 0,
+        ttl_ms: int = 0,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Buffer a record, and wait while the buffer is full. The future gives its offset; reading it is optional."""
+        """Buffer a record, and wait while the buffer is full. The future gives its offset; reading it is optional.
+        `delay_ms` and `ttl_ms` are those of `client.produce`."""
         if self._closed:
             raise Closed("this producer is closed: create another one")
-        record = self._producer.record(value, key, node, meta, headers, timestamp_ms, partition)
+        record = self._producer.record(
+            value, key, node, meta, headers, timestamp_ms, partition, delay_ms, ttl_ms
+        )
         gathering = self._producer.gathering
         if not gathering.roomy:
             self._thread.call(self._producer.room())

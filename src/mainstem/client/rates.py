@@ -1,4 +1,4 @@
-"""Rates over HTTP: limits on what users, client ids, groups and namespaces produce and consume."""
+"""Rates over HTTP: limits on what users, client ids, groups, namespaces and topics produce and consume."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class RateCalls(Calls):
         client: str | None = None,
         group: str | None = None,
         namespace: str | None = None,
+        topic: str | None = None,
     ) -> RateDescription:
-        """Set limits of a user, a client id, a group or a namespace; None removes one. "" is the default of those that
-        have no rate of their own.
+        """Set limits of a user, a client id, a group, a namespace or a topic; None removes one. "" is the default of
+        those that have no rate of their own, except of topics.
 
         Example:
             client.set_rate({"consumer_byte_rate": 1e6}, group="billing")
         """
-        body = RateBody(dict(limits), user, client, group, namespace)
+        body = RateBody(dict(limits), user, client, group, namespace, topic)
         return (await self._transport.call(routes.PUT_RATE, body=body)).rate
 
     async def remove_rate(
@@ -43,12 +44,13 @@ class RateCalls(Calls):
         client: str | None = None,
         group: str | None = None,
         namespace: str | None = None,
+        topic: str | None = None,
     ) -> None:
-        """Remove every limit of a user, a client id, a group or a namespace.
+        """Remove every limit of a user, a client id, a group, a namespace or a topic.
 
         Example:
             client.remove_rate(group="billing")
         """
-        named = {"user": user, "client": client, "group": group, "namespace": namespace}
+        named = {"user": user, "client": client, "group": group, "namespace": namespace, "topic": topic}
         query = {name: value for name, value in named.items() if value is not None}
         await self._transport.call(routes.DELETE_RATE, query=query)

@@ -86,7 +86,7 @@ class JsonBody:
     def __init__(self) -> None:
         self.count = 0
         self.bytes = 0
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []  # the JSON of each record
 
     def add(self, record: NewRecord) -> int:
         """Returns its size in bytes. Raises InvalidInput, TooLarge."""
@@ -103,7 +103,7 @@ class JsonBody:
             raise TooLarge(
                 f"a text key has at most {limits.HTTP_TAG_BYTES_MAX} bytes; pass longer keys as bytes"
             )
-        self._parts.append(part)
+        self.parts.append(part)
         self.count += 1
         self.bytes += len(part)
         return len(part)
@@ -121,7 +121,7 @@ class JsonBody:
         """Send exactly once: the idempotency key lets the server recognise retries."""
         options = b"" if create is None else b',"create":' + json_bytes(create)
         body = b'{"records":[%b],"idempotency_key":%b%b}' % (
-            b",".join(self._parts),
+            b",".join(self.parts),
             json_bytes(key),
             options,
         )

@@ -20,8 +20,9 @@ import msgspec
 
 from mainstem.api import routes
 from mainstem.api.lake import WriterSchema
+from mainstem.api.route import REGISTRY_JSON, Route
 from mainstem.api.schemas import SchemaBody, SchemaError, SchemaReferenceBody, SchemaText, SchemaVersion
-from mainstem.client.transport import KEY_ENV, NAMESPACE_ENV, URL_DEFAULT, URL_ENV
+from mainstem.client.environment import KEY_ENV, NAMESPACE_ENV, URL_DEFAULT, URL_ENV
 from mainstem.errors import SchemaRefused, UndecodablePayload, Unreachable
 from mainstem.schemas.schema import AVRO, ParsedSchema, ReferencedSchema, parse
 from mainstem.schemas.subjects import beside
@@ -123,7 +124,7 @@ class SchemaRegistry:
         return list(found.values())
 
     def _call(
-        self, route: routes.Route[Any], *names: str, body: object = None, query: dict[str, str] | None = None
+        self, route: Route[Any], *names: str, body: object = None, query: dict[str, str] | None = None
     ) -> Any:
         try:
             answer = self._http.request(
@@ -131,7 +132,7 @@ class SchemaRegistry:
                 route.url(*names),
                 content=None if body is None else msgspec.json.encode(body),
                 params=query,
-                headers={"content-type": routes.REGISTRY_JSON},
+                headers={"content-type": REGISTRY_JSON},
             )
         except httpx.TransportError as silent:
             raise Unreachable(str(self._http.base_url), str(silent)) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import msgspec
 
 from mainstem import limits
 from mainstem.api import routes
+from mainstem.api.route import ARROW
 from mainstem.api.sql import SqlBody, SqlResult
-from mainstem.client.batches import whole_package
 from mainstem.client.transport import Calls
 from mainstem.errors import InvalidInput
 
@@ -23,16 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SqlRows:
-    """The result of a query."""
+    """The result of a query: iterate over its rows as dictionaries, or take it as Arrow, pandas or Polars."""
 
-    stream: bytes  # Arrow's IPC format
+    stream: bytes = field(repr=False)  # Arrow's IPC format
     truncated: bool  # there are more rows than the limit
 
     @cached_property
     def _table(self) -> pa.Table:
-        with whole_package():
+        try:
             import pyarrow as pa
-
+        except ImportError:
+            raise InvalidInput(
+                "results of SQL are Arrow, which is not installed: pip install pyarrow, or use sql_json()"
+            ) from None
         return pa.ipc.open_stream(self.stream).read_all()
 
     def arrow(self) -> pa.Table:
@@ -54,6 +58,9 @@ class SqlRows:
         """The rows as dictionaries."""
         rows: list[dict[str, Any]] = self._table.to_pylist()
         return rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -79,12 +86,22 @@ class SqlCalls(Calls):
             routes.POST_SQL.method,
             routes.POST_SQL.path,
             msgspec.json.encode(body),
-            headers={"accept": routes.ARROW},
+            headers={"accept": ARROW},
             wait_s=timeout_s,
         )
         return SqlRows(got.body, got.headers.get("mainstem-truncated") == "true")
 
-    async def sql_json(self, query: str, *, limit: int, timeout_s: float) -> SqlResult:
-        """As `sql`, with the rows as JSON: needs no Arrow."""
+    async def sql_json(
+        self,
+        query: str,
+        *,
+        limit: int = limits.SQL_ROWS_MAX,
+        timeout_s: float = limits.SQL_TIMEOUT_MS / 1000,
+    ) -> SqlResult:
+        """As `sql`, with the rows as JSON: needs no Arrow. Bytes are text, or base64 where they are not UTF-8.
+
+        Example:
+            client.sql_json("SELECT city, count(*) FROM orders GROUP BY city").rows
+        """
         body = SqlBody(query, limit, int(timeout_s * 1000))
         return await self._transport.call(routes.POST_SQL, body=body, wait_s=timeout_s)

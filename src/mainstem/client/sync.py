@@ -122,6 +122,7 @@ class Client:
     read_polars = _waited(AsyncClient.read_polars)
     delete_records = _waited(AsyncClient.delete_records)
     sql = _waited(AsyncClient.sql)
+    sql_json = _waited(AsyncClient.sql_json)
     erase = _waited(AsyncClient.erase)
     erasure = _waited(AsyncClient.erasure)
     erasures = _waited(AsyncClient.erasures)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from mainstem import tracing
+from mainstem import events, tracing
 from mainstem.client.loop import IteratorSteps, LoopThread
 from mainstem.client.worker import AsyncJob, AsyncWorker
 from mainstem.errors import Closed
 
-_log = logging.getLogger("mainstem.worker")
+_log = events.named("worker")
 
 
 class Job:
@@ -162,4 +161,4 @@ class Runner:
             with tracing.processing(self._worker.queue, job.trace), job:
                 self._handler(job)
         except Exception:  # noqa: BLE001 - one job must not stop the others
-            _log.exception("job %d failed", job.seq)
+            _log.exception("job failed", seq=job.seq)

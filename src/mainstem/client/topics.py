@@ -196,11 +196,14 @@ class TopicCalls(Calls):
         enabled: bool = True,
         schema: dict[str, Any] | None = None,
         delta: str | None = None,
+        iceberg: str | None = None,
     ) -> TableStatus:
         """Enable or disable a topic's table. Enabling it publishes the topic's existing records. `delta` is the path or
-        URL of a Delta table that also gets the records.
+        URL of a Delta table that also gets the records; `iceberg`, CATALOG.NAMESPACE.TABLE, names one of Iceberg.
 
         Example:
             client.put_table("orders")
         """
-        return await self._transport.call(routes.PUT_TABLE, topic, body=TableBody(enabled, schema, delta))
+        return await self._transport.call(
+            routes.PUT_TABLE, topic, body=TableBody(enabled, schema, delta, iceberg)
+        )

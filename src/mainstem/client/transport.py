@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from mainstem import limits
-from mainstem.api.routes import JSON, OCTETS, Body, Route
+from mainstem.api.route import JSON, OCTETS, Body, Route
+from mainstem.client.environment import KEY_ENV, NAMESPACE_ENV, URL_DEFAULT, URL_ENV
 from mainstem.client.failures import failure
 from mainstem.errors import InvalidInput, InvariantBroken, MainstemError, ServerFault, Unreachable
 from mainstem.version import VERSION
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 Verify = bool | str | ssl.SSLContext
-
-NAMESPACE_ENV = "MAINSTEM_NAMESPACE"
-URL_ENV = "MAINSTEM_URL"
-KEY_ENV = "MAINSTEM_API_KEY"
-URL_DEFAULT = "http://127.0.0.1:4000"
 
 BATCHES = OCTETS
 TIMEOUT_S = 30.0
@@ -63,7 +59,7 @@ class Transport:
         namespace: str | None = None,
     ) -> None:
         self._namespace = namespace or os.environ.get(NAMESPACE_ENV)
-        self.url = _validated_url(url or os.environ.get(URL_ENV) or URL_DEFAULT)
+        self.url = validated_url(url or os.environ.get(URL_ENV) or URL_DEFAULT)
         self.timeout_s = timeout_s
         self._retries = retries
         self._verify = verify
@@ -261,7 +257,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
         raise ServerFault(f"cannot decode the server's response: {wrong}") from None
 
 
-def _validated_url(url: str) -> str:
+def validated_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("http", "https") or not rest.strip("/"):
         raise InvalidInput(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from mainstem import limits, tracing
+from mainstem import events, limits, tracing
 from mainstem.api import routes
 from mainstem.api.queues import AckResult, ExtendJobsBody, NackBody, NackResult, SettleBody
-from mainstem.api.routes import Route
+from mainstem.api.route import Route
 from mainstem.client import sse
 from mainstem.client.failures import event_failure
 from mainstem.client.reconnect import ReconnectPolicy
@@ -23,7 +22,7 @@ from mainstem.errors import InvalidInput, LeaseLost, MainstemError, Unavailable
 
 T = TypeVar("T")
 
-_log = logging.getLogger("mainstem.worker")
+_log = events.named("worker")
 
 _ASK_AGAIN_S = 1.0
 _EXTENSIONS_PER_LEASE = 3  # so that two may fail before a lease is lost
@@ -293,9 +292,9 @@ class AsyncWorker:
             try:
                 await self.extend(list(self._held.values()), lease_ms)
             except LeaseLost as lost:
-                _log.warning("%s", lost)
+                _log.warning("leases lost", error=str(lost))
             except MainstemError as error:
-                _log.warning("cannot extend leases: %s", error)
+                _log.warning("leases not extended", error=str(error))
 
 
 class AsyncRunner:
@@ -329,4 +328,4 @@ class AsyncRunner:
                 async with job:
                     await self._handler(job)
         except Exception:  # noqa: BLE001 - one job must not stop the others
-            _log.exception("job %d failed", job.seq)
+            _log.exception("job failed", seq=job.seq)
