@@ -15,8 +15,10 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether the server responded to the last request. */
-export const online = createStore(true);
+/** Why the server did not answer the last request; empty if it did. */
+export const outage = createStore("");
+/** How many deletions are under way. What they delete is not polled meanwhile. */
+export const deletions = createStore(0);
 /** Whether the user must enter a key first. */
 export const needsKey = createStore(false);
 
@@ -60,22 +62,31 @@ async function call<T>(method: string, path: string, body?: string | Uint8Array,
     });
   } catch (failure) {
     if (signal?.aborted) throw failure;
-    online.set(false);
-    throw new ApiError(0, "offline", "The server does not respond.");
+    throw unanswered("The server does not respond.");
   }
-  online.set(true);
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw await refusal(response, headers);
+  outage.set("");
   return (await response.json()) as T;
 }
 
-export async function refusal(response: Response): Promise<ApiError> {
-  if (response.status === 401) needsKey.set(true);
-  try {
-    const { error } = (await response.json()) as { error: { code: string; message: string; detail?: unknown } };
-    return new ApiError(response.status, error.code, error.message, error.detail);
-  } catch {
-    return new ApiError(response.status, "unknown", `The server returned ${response.status}.`);
-  }
+function unanswered(why: string): ApiError {
+  outage.set(why);
+  return new ApiError(0, "offline", why);
+}
+
+/** The error of a response, to a request with these headers. */
+export async function refusal(response: Response, sent: Record<string, string>): Promise<ApiError> {
+  const { error, message } = (await response.json().catch(() => ({}))) as {
+    error?: { code: string; message: string; detail?: { replay_progress?: number } };
+    message?: string; // of the schema registry
+  };
+  const progress = error?.detail?.replay_progress ?? 1;
+  if (response.status === 503 && progress < 1) return unanswered(`The server starts: ${Math.floor(progress * 100)} % of its log is replayed.`);
+  outage.set("");
+  // A request that was sent before the tab signed in tells nothing about its key.
+  if (response.status === 401 && sent["Authorization"] === authorised()["Authorization"]) needsKey.set(true);
+  if (!error) return new ApiError(response.status, "unknown", message ?? `The server returned ${response.status}.`);
+  return new ApiError(response.status, error.code, error.message, error.detail);
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => call<T>("GET", path, undefined, signal);
@@ -86,7 +97,14 @@ export const postText = <T>(path: string, body: string) => call<T>("POST", path,
 export const postBytes = <T>(path: string, body: Uint8Array) => call<T>("POST", path, body);
 export const put = <T>(path: string, body: unknown) => call<T>("PUT", path, JSON.stringify(body));
 export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", path, JSON.stringify(body));
-export const del = <T>(path: string) => call<T>("DELETE", path);
+export async function del<T>(path: string): Promise<T> {
+  deletions.set(deletions.get() + 1);
+  try {
+    return await call<T>("DELETE", path);
+  } finally {
+    deletions.set(deletions.get() - 1);
+  }
+}
 
 /** A path with its names encoded and its query: path`/v0/topics/${name}` */
 export function path(parts: TemplateStringsArray, ...names: (string | number)[]): string {

@@ -1,7 +1,7 @@
 // The frame of every screen: navigation, connection state and sign-in.
 
 import { useEffect } from "preact/hooks";
-import { get, hasKey, needsKey, online, signOut } from "./api";
+import { get, hasKey, needsKey, outage, signOut } from "./api";
 import { Notices } from "./parts/notices";
 import { SecretShown } from "./parts/secret";
 import { usePoll } from "./poll";
@@ -48,7 +48,8 @@ const OFFLINE_MS = 1_500;
 export function App() {
   const { segments } = usePlace();
   const colours = useStore(theme);
-  const answers = useStore(online);
+  const unanswered = useStore(outage);
+  const answers = unanswered === "";
   const keyNeeded = useStore(needsKey);
   const held = useStore(rights);
   const key = usePoll((signal) => get<KeyRights>("/v0/key", signal), answers ? RIGHTS_MS : OFFLINE_MS, [keyNeeded, answers]);
@@ -98,9 +99,9 @@ export function App() {
         </div>
       </header>
       <main id="main" tabIndex={-1}>
-        {!answers && (
+        {unanswered && (
           <div class="offline" role="alert">
-            The server does not respond. This page resumes when it does.
+            {unanswered} This page resumes by itself.
           </div>
         )}
         {keyNeeded ? <SignIn /> : <Screen name={screen} rest={segments.slice(1)} />}
@@ -140,12 +141,14 @@ function Screen(props: { name: string; rest: string[] }) {
       return <Storage />;
     default:
       return (
-        <div class="empty">
-          <h2>Page not found</h2>
-          <p>
-            <a href={to("overview")}>Go to the overview</a>
-          </p>
-        </div>
+        <section class="screen">
+          <div class="empty">
+            <h1>Page not found</h1>
+            <p>
+              <a href={to("overview")}>Go to the overview</a>
+            </p>
+          </div>
+        </section>
       );
   }
 }

@@ -1,6 +1,6 @@
 // The bytes of a key, a value or a header, and how to show them.
 
-import type { Message, MessageContent } from "./types";
+import type { DecodedContent, Message, MessageContent } from "./types";
 
 export type Content = MessageContent | null;
 
@@ -9,6 +9,11 @@ export interface PlacedMessage extends Message {
 }
 
 export type View = "json" | "text" | "hex";
+
+/** What to show of a key or a value: by its schema, if the registry has it, else as stored. */
+export function readable(content: Content, decoded: DecodedContent | null): Content {
+  return decoded ? { text: decoded.json } : content;
+}
 
 export function bytesOf(content: Content): Uint8Array {
   if (!content) return new Uint8Array();

@@ -1,6 +1,7 @@
 // Formats numbers, sizes and times. The style sheet uses tabular digits, so widths stay stable.
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 const precise = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
 
 export function count(value: number): string {
@@ -21,7 +22,8 @@ export function short(value: number): string {
 
 export function rate(perSecond: number): string {
   if (perSecond === 0) return "0";
-  return perSecond < 10 ? precise.format(perSecond) : short(Math.round(perSecond));
+  if (perSecond < 0.1) return "< 0.1";
+  return perSecond < 10 ? tenths.format(perSecond) : short(Math.round(perSecond));
 }
 
 export function bytes(value: number): string {

@@ -11,6 +11,8 @@ let samples: ServerSample[] = [];
 export async function serverHistory(signal: AbortSignal): Promise<ServerSample[]> {
   const last = samples.at(-1)?.at_ms;
   const found = await get<ServerHistory>("/v0/overview/history" + query({ after: last }), signal);
-  if (found.samples.length) samples = [...samples, ...found.samples].slice(-KEPT);
+  const newest = samples.at(-1)?.at_ms ?? 0; // another request may have been faster
+  const fresh = found.samples.filter((sample) => sample.at_ms > newest);
+  if (fresh.length) samples = [...samples, ...fresh].slice(-KEPT);
   return samples;
 }

@@ -22,8 +22,9 @@ export async function follow(
     try {
       const asked = { topics: { [topic]: { tail: true, partition } }, include_data: false, include_meta: false };
       const watch = await post<Watch>("/v0/watch", asked, signal);
-      const response = await fetch(path`/v0/watch/${watch.wid}`, { headers: authorised(), signal });
-      if (!response.ok || !response.body) throw await refusal(response);
+      const headers = authorised();
+      const response = await fetch(path`/v0/watch/${watch.wid}`, { headers, signal });
+      if (!response.ok || !response.body) throw await refusal(response, headers);
       connected(true);
       grown();
       await read(response.body, (event) => {

@@ -35,6 +35,7 @@ export function to(...segments: (string | number)[]): string {
 export function remember(values: Record<string, string>): void {
   const given = Object.entries(values).filter(([, value]) => value !== "");
   const [plain = ""] = location.hash.split("?");
+  if (to(...read().segments) !== to(...place.get().segments)) return; // the URL is another screen's already
   const next = plain + (given.length ? "?" + new URLSearchParams(given).toString() : "");
   if (next !== location.hash) history.replaceState(null, "", next);
 }

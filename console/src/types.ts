@@ -97,6 +97,21 @@ export interface ClaimResponse {
   performance: Performance;
 }
 
+export interface ClientList {
+  clients: ClientTraffic[];
+  performance: Performance;
+}
+
+export interface ClientTraffic {
+  door: string;
+  client: string;
+  principal: string;
+  host: string;
+  connections: number;
+  received_bytes: number;
+  sent_bytes: number;
+}
+
 export interface ClusterView {
   cluster: string;
   shared: boolean;
@@ -148,6 +163,13 @@ export interface ConsumerPartition {
 }
 
 export type DataFile = [key: string, day: number, base: number, end: number, records: number, bytes: number, max_timestamp: number];
+
+export interface DecodedContent {
+  schema_id: number;
+  schema_type: string;
+  json: string;
+  json_bytes: number;
+}
 
 export interface DelayedJob {
   $seq: number;
@@ -355,6 +377,7 @@ export interface GroupListing {
   members: number | null;
   lag: number | null;
   topics: string[];
+  recent: number[];
 }
 
 export interface GroupMembership {
@@ -551,6 +574,8 @@ export interface Message {
   value: MessageContent | null;
   value_bytes: number;
   headers: MessageHeader[];
+  key_decoded: DecodedContent | null;
+  value_decoded: DecodedContent | null;
 }
 
 export interface MessageContent {
@@ -878,6 +903,7 @@ export interface RateBody {
   client?: string;
   group?: string;
   namespace?: string;
+  topic?: string;
 }
 
 export interface RateChanged {
@@ -893,6 +919,7 @@ export interface RateDescription {
   client?: string;
   group?: string;
   namespace?: string;
+  topic?: string;
 }
 
 export interface RateList {
@@ -1322,6 +1349,7 @@ export interface TableBody {
   enabled?: boolean;
   schema?: unknown;
   delta?: string;
+  iceberg?: string;
 }
 
 export interface TableCommitRequest {
@@ -1361,6 +1389,7 @@ export interface TableStatus {
   location: string;
   columns: Column[];
   delta: string;
+  iceberg: string;
   partitions: TablePartition[];
   lag_records: number;
   snapshots: number;
@@ -1389,7 +1418,7 @@ export interface TableWork {
   changes: PendingChange[];
   expire: boolean;
   more: boolean;
-  delta: string;
+  copy: string;
   erased: number[] | null;
 }
 
@@ -1484,6 +1513,7 @@ export interface TopicConfigured {
 export interface TopicConsumer {
   group: string;
   state: string;
+  kind: string;
   lag: number;
   partitions: ConsumerPartition[];
 }

@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SCREENS = Path(__file__).parents[2] / "artifacts" / "screens"
@@ -27,6 +28,7 @@ _FLAGS = (
 )
 _INSTALL_S = 300
 _PATIENCE_MS = 30_000  # this machine may be busy
+FIRST_QUERY_MS = 90_000  # the first one waits until the SQL engine has started, 13 s at a load of 15
 expect.set_options(timeout=_PATIENCE_MS)
 
 
@@ -79,6 +81,13 @@ class Watched:
         )
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 
+    def notes(self) -> list[str]:
+        """The last key presses and changes of the focus and the address that the page saw."""
+        try:
+            return cast("list[str]", self.page.evaluate("window.notes ?? []"))
+        except Error:  # it is gone
+            return []
+
     def shot(self, name: str) -> None:
         SCREENS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SCREENS / f"{name}.png")
@@ -95,9 +104,25 @@ def running() -> Iterator[Browser]:
             browser.close()
 
 
+_NOTES = """
+const notes = (window.notes = []), name = (at) => at?.tagName ? `${at.tagName}.${at.className}#${at.id}` : "window";
+const note = (event) => {
+  const now = `${Math.round(performance.now())} ms`, active = name(document.activeElement);
+  notes.push([now, event.type, event.key ?? "", "at", name(event.target), "focus", active, location.hash].join(" "));
+  if (notes.length > 60) notes.shift();
+};
+for (const type of ["keydown", "focusin", "focusout", "blur", "hashchange"]) addEventListener(type, note, true);
+"""
+# Answers come late and in another order than they were asked for.
+_SLOW_ANSWERS = """
+const real = window.fetch, some = () => new Promise((done) => setTimeout(done, 600 * Math.random() ** 2));
+window.fetch = async (...asked) => { await some(); const answer = await real(...asked); await some(); return answer; };
+"""
+
+
 @contextmanager
-def browsing(browser: Browser, scheme: str = "light") -> Iterator[BrowserContext]:
-    """As a person who was never here before."""
+def browsing(browser: Browser, scheme: str = "light", *, slow: bool = False) -> Iterator[BrowserContext]:
+    """As a person who was never here before; with `slow`, far from the server."""
     context = browser.new_context(
         viewport={"width": 1360, "height": 860},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -105,6 +130,9 @@ def browsing(browser: Browser, scheme: str = "light") -> Iterator[BrowserContext
         permissions=["clipboard-read", "clipboard-write"],
     )
     context.set_default_timeout(_PATIENCE_MS)
+    context.add_init_script(_NOTES)
+    if slow:
+        context.add_init_script(_SLOW_ANSWERS)
     try:
         yield context
     finally:

@@ -71,19 +71,22 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[OpenPage]:
-    """`open_page(scheme="dark")`: a page of its own. Complaints that it is not told to allow fail the test."""
+def open_page(browser: Browser, chaos: bool) -> Iterator[OpenPage]:
+    """`open_page(scheme="dark")`: a page of its own. Complaints that it is not told to allow fail the test.
+
+    With --chaos, every answer comes late."""
     pages: list[tuple[Watched, tuple[str, ...]]] = []
     with ExitStack() as opened:
 
         def make(*, scheme: str = "light", allow: tuple[str, ...] = ()) -> Watched:
-            context = opened.enter_context(browsing(browser, scheme))
+            context = opened.enter_context(browsing(browser, scheme, slow=chaos))
             watched = Watched(context.new_page())
             pages.append((watched, allow))
             return watched
 
         yield make
         for watched, allow in pages:
+            print(*watched.notes(), sep="\n")  # noqa: T201 - pytest shows it for tests that failed
             left = [line for line in watched.complaints if not any(word in line for word in allow)]
             assert not left, "the browser complained"
 

@@ -220,6 +220,24 @@ def test_a_namespace_is_created_changed_and_deleted_with_its_topics(server: Serv
     assert server.client.get("/v0/namespaces/acme%2Fshop").status_code == 404
 
 
+def test_the_rate_of_a_topic_is_set_shown_by_its_name_and_removed(server: Server, page: Watched) -> None:
+    view = page.page
+    view.goto(f"{server.url}/#/access/rates")
+    view.get_by_role("button", name="Set rate").click()
+    view.get_by_label("Of", exact=True).select_option("topic")
+    view.get_by_label("Name", exact=True).fill("orders")
+    view.get_by_label("A second", exact=True).fill("5000")
+    view.get_by_role("button", name="Set", exact=True).click()
+    row = view.get_by_role("table", name="Rates").locator("tbody tr").filter(has_text="topic orders")
+    expect(row).to_contain_text("consumer byte rate 5,000")
+    (rate,) = server.client.get("/v0/rates").json()["rates"]
+    assert (rate["topic"], rate["limits"]) == ("orders", {"consumer_byte_rate": 5000.0})
+    row.get_by_role("button", name="Remove").click()
+    view.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    assert server.client.get("/v0/rates").json()["rates"] == []
+
+
 def test_the_audit_log_shows_who_did_what_and_what_was_denied(guarded: Server, open_page: OpenPage) -> None:
     page = open_page(allow=("401", "403"))
     view = page.page

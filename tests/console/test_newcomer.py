@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from playwright.sync_api import expect
+from confluent_kafka import Consumer, Producer, TopicPartition
+from playwright.sync_api import Route, expect
 from pyiceberg.catalog import load_catalog
 
+from tests.support.cluster import broker_processes
 from tests.support.driver import lake_pass
 
-from .browser import Watched
+from .browser import FIRST_QUERY_MS, Watched, chromium
 from .conftest import OpenPage, Server
 
 GONE = (
+    "503",  # while the log is replayed
     "ERR_CONNECTION_REFUSED",
     "ERR_CONNECTION_RESET",
     "ERR_INCOMPLETE_CHUNKED_ENCODING",
@@ -145,6 +148,50 @@ def test_a_killed_server_is_waited_for_and_nothing_is_gone(server: Server, open_
     page.shot("05-server-back")
 
 
+def test_a_newcomer_reads_as_a_group_asks_by_sql_and_loses_one_of_two_brokers(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    chromium()
+    with broker_processes(tmp_path, "--store", (tmp_path / "bucket").as_uri()) as brokers:
+        brokers.start("a", "b")
+        producer = Producer({"bootstrap.servers": brokers.bootstrap})
+        for number in range(10):
+            producer.produce("orders", b"%d" % number)
+        assert producer.flush(60) == 0
+        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "billing"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
+        consumer.close()
+        for name in "ab":  # one of the brokers forwards to the other one, which coordinates the group
+            url = f"http://{brokers[name].address('http')}"
+            view = open_page(allow=(*GONE, "/v0/")).page  # what is asked while a broker is gone is refused
+            view.goto(f"{url}/#/groups")
+            view.get_by_role("row").get_by_text("billing").click()
+            expect(view.locator(".figure").first).to_contain_text("3")
+            expect(view.get_by_role("table", name="Offsets")).to_contain_text("orders")
+            expect(view.get_by_role("button", name="Reset offsets")).to_be_enabled()
+            assert view.url.startswith(url)
+
+        view.get_by_role("link", name="SQL", exact=True).click()
+        view.get_by_role("table", name="Topics").get_by_text("orders").click()
+        expect(view.get_by_text("10 rows, in")).to_be_visible(timeout=FIRST_QUERY_MS)
+
+        view.get_by_role("link", name="Consumer groups").click()
+        view.get_by_role("row").get_by_text("billing").click()
+        view.get_by_role("button", name="Delete group").click()
+        view.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(view.get_by_text("There are no consumer groups")).to_be_visible()
+
+        view.goto(f"{url}/#/topics/orders/messages?start=live")
+        rows = view.get_by_role("table", name="Messages").locator("tbody tr")
+        expect(rows).to_have_count(10)
+        brokers.kill("a")
+        assert (
+            brokers.request("b", "POST", "/v0/topics/orders", {"records": [{"data": "after"}]}).status == 200
+        )
+        expect(rows).to_have_count(11)
+        expect(rows.first).to_contain_text("after")
+
+
 def test_the_keyboard_alone_leads_to_a_message_and_back(server: Server, page: Watched) -> None:
     view = page.page
     for name in ("apples", "pears", "plums"):
@@ -162,6 +209,7 @@ def test_the_keyboard_alone_leads_to_a_message_and_back(server: Server, page: Wa
     view.keyboard.press("ArrowDown")
     view.keyboard.press("ArrowDown")
     expect(view.get_by_role("grid")).to_have_attribute("aria-activedescendant", "row-2")
+    expect(view.locator("#row-2")).to_contain_text("plums")  # the next test does not wait for the list
     page.shot("06-keyboard-topics")
     view.keyboard.press("Enter")
     expect(view.get_by_role("heading", name="plums")).to_be_visible()
@@ -183,6 +231,28 @@ def test_the_keyboard_alone_leads_to_a_message_and_back(server: Server, page: Wa
     expect(view.get_by_role("button", name="Delete topic")).to_be_focused()
     assert ring == "solid"
     assert server.client.get("/v0/topics/plums").json()["count"] == 2
+
+
+def test_keys_pressed_while_a_list_loads_are_not_lost(server: Server, page: Watched) -> None:
+    view = page.page
+    for name in ("apples", "pears", "plums"):
+        server.write(name, {"data": {"fruit": name}})
+    held: list[Route] = []
+    view.goto(f"{server.url}/#/topics")
+    rows = view.get_by_role("grid").locator(".virtual-row")
+    expect(rows).to_have_count(3)
+    view.get_by_label("Search topics").fill("plum")
+    expect(rows).to_have_count(1)
+
+    view.route("**/v0/overview/topics?*", lambda route: held.append(route))
+    view.get_by_label("Search topics").press("Escape")
+    view.get_by_role("grid").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        view.keyboard.press(key)
+    for route in held:
+        route.continue_()
+    view.unroute("**/v0/overview/topics?*")
+    expect(view.get_by_role("heading", name="plums")).to_be_visible()
 
 
 def test_dark_colours_come_with_the_system_and_by_choice(server: Server, open_page: OpenPage) -> None:

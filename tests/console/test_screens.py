@@ -11,10 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 
-from tests.support.cluster import broker_processes
 from tests.support.driver import lake_pass
 
-from .browser import Watched, chromium
+from .browser import FIRST_QUERY_MS, Watched
 from .conftest import OpenPage, Server
 
 TOPICS = 10_000
@@ -265,14 +264,47 @@ def test_a_group_shows_its_members_and_the_history_of_its_lag(server: Server, pa
     consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
     view.goto(f"{server.url}/#/groups")
     row = view.get_by_role("row").filter(has_text="billing")
-    expect(row.get_by_role("cell").nth(3)).to_have_text("1")
-    expect(row.get_by_role("cell").nth(4)).to_have_text("9")
+    expect(row.get_by_role("cell").nth(1)).to_have_text("9")  # the lag
+    expect(row.get_by_role("cell").nth(4)).to_have_text("1")  # members
     row.click()
     expect(view.get_by_role("table", name="Members")).to_contain_text("worker-1")
     expect(view.get_by_role("table", name="Members")).to_contain_text("orders (0, 1)")
     expect(view.get_by_text("Lag in the last hour")).to_be_visible()
     page.shot("25-group")
     consumer.close()
+
+
+def test_connected_kafka_clients_are_shown_with_their_throughput(server: Server, page: Watched) -> None:
+    view = page.page
+    producer = Producer({"bootstrap.servers": server.kafka, "client.id": "web-shop"})
+    view.goto(server.url)
+    row = view.get_by_role("table", name="Kafka clients").get_by_role("row").filter(has_text="web-shop")
+    sends = row.get_by_role("cell").nth(4)
+    for _ in range(120):  # until two polls have seen its connection, and a write between them
+        producer.produce("clicks", b"x" * 5_000)
+        assert producer.flush(20) == 0
+        if row.count() and re.fullmatch(r"[1-9].*/s", sends.inner_text()):
+            break
+        view.wait_for_timeout(250)
+    expect(sends).to_have_text(re.compile(r"[1-9].*/s"))
+
+
+def test_a_message_that_is_tapped_on_a_phone_lies_over_the_list(server: Server, page: Watched) -> None:
+    view = page.page
+    view.set_viewport_size({"width": 390, "height": 844})
+    server.write("orders", *({"data": {"n": n}, "tag": f"k{n}"} for n in range(40)))
+    view.goto(f"{server.url}/#/topics/orders/messages")
+    expect(view.get_by_label("Filter by key")).to_be_hidden()
+    view.get_by_role("button", name="Filters").click()
+    view.get_by_label("Filter by key").fill("k3")
+    rows = view.get_by_role("table", name="Messages").locator("tbody tr")
+    expect(rows).to_have_count(11)
+    rows.nth(1).click()
+    detail = view.get_by_role("complementary", name="Message")
+    expect(detail).to_be_in_viewport(ratio=1)
+    assert page.violations() == []
+    detail.get_by_role("button", name="Close").click()
+    expect(detail).to_have_count(0)
 
 
 def test_the_live_view_is_paused_and_resumed(server: Server, page: Watched) -> None:
@@ -305,47 +337,6 @@ def test_alerts_name_what_needs_attention(server: Server, page: Watched) -> None
     expect(page.page.get_by_role("table", name="Dead letters")).to_contain_text("1")
 
 
-def test_versions_of_a_schema_are_compared(server: Server, page: Watched) -> None:
-    view = page.page
-    fields = [{"name": "id", "type": "long"}, {"name": "city", "type": ["null", "string"], "default": None}]
-    for number in (1, 2):
-        schema = {"type": "record", "name": "Order", "fields": fields[:number]}
-        body = {"schema": json.dumps(schema)}
-        server.client.post("/subjects/orders-value/versions", json=body).raise_for_status()
-    view.goto(f"{server.url}/#/schemas")
-    view.get_by_role("row").get_by_text("orders-value").click()
-    expect(view.locator(".diff .added").filter(has_text="city")).to_have_count(1)
-    expect(view.locator(".diff .removed").filter(has_text="city")).to_have_count(0)
-    page.shot("26-schema")
-
-
-def test_a_group_is_shown_by_every_broker(tmp_path: Path, open_page: OpenPage) -> None:
-    chromium()
-    store = (tmp_path / "bucket").as_uri()
-    with broker_processes(tmp_path, "--store", store) as brokers:
-        brokers.start("a", "b")
-        producer = Producer({"bootstrap.servers": brokers.bootstrap})
-        for number in range(10):
-            producer.produce("orders", str(number))
-        assert producer.flush(60) == 0
-        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "billing"})
-        consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
-        consumer.close()
-        urls = [f"http://{brokers[name].address('http')}" for name in "ab"]
-        for url in urls:  # one of the brokers forwards to the other one, which coordinates the group
-            view = open_page(allow=("/v0/groups/billing",)).page  # which is polled until the page is left
-            view.goto(f"{url}/#/groups")
-            view.get_by_role("row").get_by_text("billing").click()
-            expect(view.locator(".figure").first).to_contain_text("3")
-            expect(view.get_by_role("table", name="Offsets")).to_contain_text("orders")
-            expect(view.get_by_role("button", name="Reset offsets")).to_be_enabled()
-            assert view.url.startswith(url)
-        view.get_by_role("button", name="Delete group").click()
-        view.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        view.goto(f"{urls[0]}/#/groups")
-        expect(view.get_by_text("billing")).to_have_count(0)
-
-
 def test_a_dead_letter_goes_back_to_its_queue(server: Server, page: Watched) -> None:
     view, ask = page.page, server.client
     view.goto(f"{server.url}/#/queues")
@@ -356,7 +347,7 @@ def test_a_dead_letter_goes_back_to_its_queue(server: Server, page: Watched) -> 
     server.write("jobs", *({"data": {"job": n}} for n in range(4)))
     ask.post("/v0/topics/jobs/claim", json={"node": "w1", "max": 1})
     ask.post("/v0/topics/jobs/nack", json={"node": "w1", "seqs": [1]})
-    ask.post("/v0/topics/jobs/claim", json={"node": "w2", "max": 1})
+    ask.post("/v0/topics/jobs/claim", json={"node": "w2", "max": 1, "lease_ms": 600_000})
     expect(view.get_by_role("table", name="Leases")).to_contain_text("w2")
     expect(view.get_by_role("table", name="Dead letters")).to_contain_text('{"job":0}')
     page.shot("19-queue")
@@ -593,7 +584,7 @@ def test_a_query_is_written_run_drawn_and_refused(server: Server, page: Watched)
     query = "SELECT _value->>'city' AS city, count(*) AS orders FROM orders GROUP BY ALL ORDER BY orders DESC"
     view.get_by_label("Query").fill(query.replace("_value", "decode(_value)"))
     view.get_by_label("Query").press("Control+Enter")
-    expect(view.get_by_text("2 rows, in")).to_be_visible()
+    expect(view.get_by_text("2 rows, in")).to_be_visible(timeout=FIRST_QUERY_MS)
     expect(view.locator("tbody tr").first).to_have_text("Rome2")
     view.get_by_label("Draw orders as bars").check()
     expect(view.get_by_label("orders by city")).to_contain_text("Oslo")
@@ -602,3 +593,39 @@ def test_a_query_is_written_run_drawn_and_refused(server: Server, page: Watched)
     view.get_by_role("button", name="Run").click()
     expect(view.get_by_role("alert")).to_contain_text("no topic named 'nothing'")
     page.complaints.clear()  # the refusal, which the browser logs as such
+
+
+def test_a_schema_is_registered_refused_changed_and_deleted(server: Server, page: Watched) -> None:
+    view = page.page
+    field = {"name": "id", "type": "long"}
+    order = {"type": "record", "name": "Order", "fields": [field]}
+    view.goto(f"{server.url}/#/schemas")
+    view.get_by_role("button", name="Register schema").click()
+    view.get_by_label("Subject", exact=True).fill("orders-value")
+    view.get_by_role("textbox", name="Schema", exact=True).fill(json.dumps(order))
+    view.get_by_role("button", name="Register", exact=True).click()
+    expect(view.get_by_role("heading", name="orders-value")).to_be_visible()
+
+    view.get_by_role("button", name="New version").click()
+    text = view.get_by_role("textbox", name="Schema", exact=True)
+    assert json.loads(text.input_value()) == order
+    text.fill(json.dumps({**order, "fields": [field, {"name": "city", "type": "string"}]}))
+    view.get_by_role("button", name="Register", exact=True).click()
+    expect(view.get_by_role("dialog").get_by_role("alert")).to_contain_text("city")
+    page.complaints.clear()  # the refusal, which the browser logs as such
+    text.fill(json.dumps({**order, "fields": [field, {"name": "city", "type": "string", "default": ""}]}))
+    view.get_by_role("button", name="Register", exact=True).click()
+    expect(view.get_by_label("Version", exact=True)).to_have_value("2")
+    expect(view.locator(".diff .added").filter(has_text="city")).to_have_count(1)
+    expect(view.locator(".diff .removed").filter(has_text="city")).to_have_count(0)
+
+    view.get_by_label("Compatibility").select_option("NONE")
+    expect(view.get_by_text("Later versions are not checked.")).to_be_visible()
+    assert server.client.get("/config/orders-value").json()["compatibilityLevel"] == "NONE"
+    page.shot("26-schema")
+    view.get_by_role("link", name="Schemas").first.click()
+    expect(view.get_by_role("row", name="orders-value Avro 2")).to_be_visible()
+    view.get_by_role("row", name="orders-value").click()
+    view.get_by_role("button", name="Delete subject").click()
+    view.get_by_role("dialog").get_by_role("button", name="Delete subject").click()
+    expect(view.get_by_text("No schemas yet")).to_be_visible()

@@ -15,7 +15,16 @@ export interface Line {
 const HEIGHT = 168;
 const EMPTY_S = 60;
 
-export function Chart(props: { title: string; times: number[]; lines: Line[]; show: (value: number) => string }) {
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+
+export function Chart(props: {
+  title: string;
+  times: number[];
+  lines: Line[];
+  show: (value: number) => string;
+  whole?: boolean; // all values are
+}) {
   const frame = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const colours = useStore(theme);
@@ -42,8 +51,14 @@ export function Chart(props: { title: string; times: number[]; lines: Line[]; sh
         cursor: { y: false, drag: { setScale: false } },
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.15 : 1] } },
         axes: [
-          { ...axis, size: 26, space: 70, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
-          { ...axis, size: 64, space: 36, values: (_, splits) => splits.map((value) => latest.current.show(value)) },
+          { ...axis, size: 26, space: 70, incrs: STEPS_S, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
+          {
+            ...axis,
+            size: 64,
+            space: 36,
+            ...(latest.current.whole ? { incrs: WHOLE_STEPS } : {}),
+            values: (_, splits) => splits.map((value) => latest.current.show(value)),
+          },
         ],
         series: [
           {},

@@ -15,7 +15,9 @@ export function Button(props: {
   small?: boolean;
 }) {
   const [busy, setBusy] = useState(false);
+  const disabled = busy || !!props.lacking;
   const press = async () => {
+    if (disabled) return;
     const outcome = props.onPress();
     if (!(outcome instanceof Promise)) return;
     setBusy(true);
@@ -31,7 +33,7 @@ export function Button(props: {
     <button
       type="button"
       class={`button ${props.kind ?? "plain"}${props.small ? " small" : ""}`}
-      disabled={busy || !!props.lacking}
+      aria-disabled={disabled} // not `disabled`, which takes the focus away and hides the reason from the keyboard
       title={props.lacking ?? props.title}
       aria-label={typeof props.children === "string" ? undefined : props.title}
       aria-pressed={props.pressed}
@@ -146,6 +148,16 @@ export function Search(props: { value: string; onChange: (value: string) => void
 
 export function Badge(props: { children: ComponentChildren; kind?: "good" | "warn" | "bad" | "plain" }) {
   return <span class={`badge ${props.kind ?? "plain"}`}>{props.children}</span>;
+}
+
+/** Names in a cell: the first few, all of them as its title. */
+export function Names({ of }: { of: string[] }) {
+  const shown = of.slice(0, 3).join(", ");
+  return (
+    <span class="muted names" title={of.join(", ")}>
+      {of.length > 3 ? `${shown} and ${of.length - 3} more` : shown || "–"}
+    </span>
+  );
 }
 
 export function Figure(props: { label: string; value: ComponentChildren; note?: ComponentChildren }) {

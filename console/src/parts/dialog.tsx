@@ -1,8 +1,9 @@
 // A modal dialog: Esc closes it, it traps the focus and restores it.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { explained } from "../api";
+import { notify } from "./notices";
 
 export function Dialog(props: {
   title: string;
@@ -17,19 +18,26 @@ export function Dialog(props: {
   const shown = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState("");
   const [busy, setBusy] = useState(false);
-  useEffect(() => {
+  const open = useRef(true);
+  // Before the next key press, which belongs to the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     shown.current?.showModal();
-    return () => before?.focus();
+    return () => {
+      open.current = false;
+      before?.focus();
+    };
   }, []);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (busy || props.lacking) return;
     setBusy(true);
     setProblem("");
     try {
       await props.onSubmit();
-      props.onClose();
+      if (open.current) props.onClose();
     } catch (failure) {
+      if (!open.current) return notify(explained(failure), "bad");
       setProblem(explained(failure));
       setBusy(false);
     }
@@ -51,7 +59,7 @@ export function Dialog(props: {
           <button
             type="submit"
             class={`button ${props.danger ? "danger" : "main"}`}
-            disabled={busy || !!props.lacking}
+            aria-disabled={busy || !!props.lacking}
             title={props.lacking}
           >
             {props.action}

@@ -8,7 +8,7 @@ interface Notice {
   kind: "good" | "bad";
 }
 
-const GOOD_MS = 4000;
+const GOOD_MS = 8000;
 const BAD_MS = 10_000;
 const notices = createStore<Notice[]>([]);
 let last = 0;

@@ -1,14 +1,16 @@
 // A virtual list that renders only visible rows and loads rows in pages.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export const ROW_HEIGHT = 34;
 const AROUND = 12; // extra rows beyond the edge, so that scrolling shows no gaps
 
 export function VirtualRows<T>(props: {
   label: string;
+  of: string; // which list this is: another one starts at its first row
   total: number;
+  loading: boolean; // the total is still that of another list
   row: (index: number) => T | undefined; // undefined: not loaded yet
   draw: (row: T) => ComponentChildren;
   hrefOf: (row: T) => string;
@@ -18,7 +20,22 @@ export function VirtualRows<T>(props: {
   const frame = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
-  const [active, setActive] = useState(0);
+  const [chosen, setActive] = useState(0);
+  const active = Math.max(0, Math.min(chosen, props.total - 1));
+  const opening = useRef(false); // Enter was pressed on a row that is not loaded yet
+
+  useLayoutEffect(() => {
+    setActive(0);
+    if (frame.current) frame.current.scrollTop = 0;
+  }, [props.of]);
+  const open = (index: number) => {
+    const row = props.row(index);
+    opening.current = props.loading || row === undefined;
+    if (!opening.current && row !== undefined) location.hash = props.hrefOf(row);
+  };
+  useEffect(() => {
+    if (opening.current) open(active);
+  });
 
   useEffect(() => {
     const element = frame.current;
@@ -34,21 +51,21 @@ export function VirtualRows<T>(props: {
 
   const page = Math.max(1, Math.floor(height / ROW_HEIGHT) - 1);
   const onKeyDown = (event: KeyboardEvent) => {
+    const from = props.loading ? chosen : active;
     const moves: Record<string, number> = {
-      ArrowDown: active + 1,
-      ArrowUp: active - 1,
-      PageDown: active + page,
-      PageUp: active - page,
+      ArrowDown: from + 1,
+      ArrowUp: from - 1,
+      PageDown: from + page,
+      PageUp: from - page,
       Home: 0,
       End: props.total - 1,
     };
     const wanted = moves[event.key];
-    if (event.key === "Enter") {
-      const row = props.row(active);
-      if (row !== undefined) location.hash = props.hrefOf(row);
-    } else if (wanted !== undefined) {
+    if (event.target === event.currentTarget && event.key === "Enter") open(active);
+    else if (wanted !== undefined) {
+      opening.current = false;
       event.preventDefault();
-      const next = Math.max(0, Math.min(props.total - 1, wanted));
+      const next = Math.max(0, props.loading ? wanted : Math.min(props.total - 1, wanted));
       setActive(next);
       const element = frame.current;
       if (!element) return;
@@ -86,7 +103,7 @@ export function VirtualRows<T>(props: {
               style={{ top: `${index * ROW_HEIGHT}px` }}
               onClick={() => {
                 setActive(index);
-                if (row !== undefined) location.hash = props.hrefOf(row);
+                open(index);
               }}
             >
               {row === undefined ? <span class="waiting" /> : props.draw(row)}

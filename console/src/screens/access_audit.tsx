@@ -41,12 +41,12 @@ export function AuditLog() {
   const [operation, setOperation] = useState("");
   const [outcome, setOutcome] = useState("");
   const [wanted, setWanted] = useState(PAGE);
-  const polled = usePoll((signal) => search({ principal, operation, outcome }, wanted, signal), 5000, [
-    principal,
-    operation,
-    outcome,
-    wanted,
-  ]);
+  const polled = usePoll(
+    (signal) => search({ principal, operation, outcome }, wanted, signal),
+    5000,
+    [principal, operation, outcome, wanted],
+    true,
+  );
   const filtered = !!(principal || operation || outcome);
   return (
     <>

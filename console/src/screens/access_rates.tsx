@@ -10,7 +10,7 @@ import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import type { RateDescription } from "../types";
 
-const KINDS = ["user", "client", "group", "namespace"] as const;
+const KINDS = ["user", "client", "group", "namespace", "topic"] as const;
 type Kind = (typeof KINDS)[number];
 
 const LIMITS: [string, string][] = [
@@ -38,7 +38,7 @@ export function Rates() {
         {({ rates }) =>
           rates.length === 0 ? (
             <Empty title="No rates are set" commands={["mainstem rate set --group billing --consume-bytes 1000000"]}>
-              A rate limits what a user, a client id, a consumer group or a namespace writes and reads a second.
+              A rate limits what a user, a client id, a consumer group, a namespace or a topic writes and reads a second.
             </Empty>
           ) : (
             <Table
@@ -127,9 +127,16 @@ function SetRate({ onClose }: { onClose: () => void }) {
             ["user", "user"],
             ["client", "client id"],
             ["namespace", "namespace"],
+            ["topic", "topic"],
           ]}
         />
-        <TextField label="Name" value={name} onChange={setName} hint="Empty: the default of those without a rate." autofocus />
+        <TextField
+          label="Name"
+          value={name}
+          onChange={setName}
+          hint={kind === "topic" ? "The rate of this topic alone." : "Empty: the default of those without a rate."}
+          autofocus
+        />
       </div>
       <Select label="Limit" value={limit} onChange={setLimit} options={LIMITS} />
       <div class="field-row">

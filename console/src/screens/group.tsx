@@ -76,10 +76,10 @@ export function Group({ name }: { name: string }) {
                 columns={[
                   { name: "Topic", cell: (row) => <a href={to("topics", row.topic)}>{row.topic}</a>, wide: true },
                   { name: "Partition", cell: (row) => row.partition, number: true },
+                  { name: "Lag", cell: (row) => count(row.lag), number: true },
                   { name: "Offset", cell: (row) => (row.offset === null ? "–" : count(row.offset)), number: true },
                   { name: "Start", cell: (row) => count(row.start), number: true },
                   { name: "End", cell: (row) => count(row.end), number: true },
-                  { name: "Lag", cell: (row) => count(row.lag), number: true },
                 ]}
               />
             ) : (
@@ -144,6 +144,7 @@ function LagChart({ name }: { name: string }) {
     <div class="charts">
       <Chart
         title="Lag in the last hour"
+        whole
         times={samples.map((sample) => sample.at_ms / 1000)}
         show={short}
         lines={[{ label: "records", colour: "--chart-1", values: samples.map((sample) => sample.lag) }]}

@@ -1,6 +1,6 @@
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { get, path, postBytes, query } from "../api";
-import { bytesOf, download, isJson, shown, type View } from "../content";
+import { bytesOf, download, isJson, readable, shown, type View } from "../content";
 import { bytes, count, time } from "../format";
 import { Button } from "../parts/controls";
 import { notify } from "../parts/notices";
@@ -8,28 +8,28 @@ import { copy } from "../parts/states";
 import { recordBatch } from "../record_batch";
 import { useLacking } from "../rights";
 import type { PlacedMessage } from "../content";
-import type { MessageList } from "../types";
+import type { DecodedContent, MessageList } from "../types";
 
+const SCHEMA_NAMES: Record<string, string> = { AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON Schema" };
+const named = (one: DecodedContent) => `${SCHEMA_NAMES[one.schema_type] ?? one.schema_type}, id ${one.schema_id}`;
 const ALL_BYTES = 64 * 1024 * 1024;
 
-export function MessageDetail(props: { name: string; message: PlacedMessage | undefined; onClose: () => void }) {
+export function MessageDetail(props: { name: string; message: PlacedMessage; onClose: () => void }) {
   const { message } = props;
   const [chosen, setChosen] = useState<View>();
   const lacking = useLacking("write");
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) props.onClose();
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   });
-  if (!message)
-    return (
-      <aside class="detail waiting-detail">
-        <p class="muted">Select a message to see its details. Arrow keys move, Enter opens, Esc closes.</p>
-      </aside>
-    );
-  const view = chosen ?? (isJson(message.value) ? "json" : message.value?.text === undefined ? "hex" : "text");
+  const decoded = message.value_decoded;
+  const view = chosen ?? (decoded || isJson(message.value) ? "json" : message.value?.text === undefined ? "hex" : "text");
+  const viewed = (one: PlacedMessage | MessageList["messages"][number]) =>
+    shown(view === "json" ? readable(one.value, one.value_decoded) : one.value, view);
+  const key = readable(message.key, message.key_decoded);
   const whole = async () => {
     const page = await get<MessageList>(
       path`/v0/topics/${props.name}/messages` +
@@ -53,7 +53,7 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
           Partition {message.partition}, offset {count(message.offset)}
         </h2>
         <Button kind="quiet" small title="Close" onPress={props.onClose}>
-          ✕
+          <span aria-hidden="true">✕</span>
         </Button>
       </div>
       <dl class="pairs">
@@ -62,9 +62,19 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
         <dt>Sequence number</dt>
         <dd>{count(message.offset + 1)}</dd>
         <dt>Key</dt>
-        <dd class="mono">{message.key ? shown(message.key, message.key.text === undefined ? "hex" : "text") : "none"}</dd>
+        <dd class="mono">{key ? shown(key, key.text === undefined ? "hex" : "text") : "none"}</dd>
         <dt>Value</dt>
         <dd>{message.value_bytes < 0 ? "null" : bytes(message.value_bytes)}</dd>
+        {(decoded ?? message.key_decoded) && (
+          <>
+            <dt>Schema</dt>
+            <dd>
+              {[decoded && `value: ${named(decoded)}`, message.key_decoded && `key: ${named(message.key_decoded)}`]
+                .filter(Boolean)
+                .join(", ")}
+            </dd>
+          </>
+        )}
       </dl>
       {message.headers.length > 0 && (
         <>
@@ -88,7 +98,7 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
           ))}
         </div>
         <span class="grow" />
-        <Button small onPress={async () => copy(shown((await whole()).value, view))}>
+        <Button small onPress={async () => copy(viewed(await whole()))}>
           Copy
         </Button>
         <Button small title="Append the same key, value and headers again" lacking={lacking} onPress={replay}>
@@ -107,8 +117,11 @@ export function MessageDetail(props: { name: string; message: PlacedMessage | un
         </Button>
       </div>
       <pre class={view === "hex" ? "value hex" : "value"} tabIndex={0}>
-        {shown(message.value, view)}
+        {viewed(message)}
       </pre>
+      {view === "json" && decoded && decoded.json_bytes > bytesOf({ text: decoded.json }).length && (
+        <p class="muted">The decoded value is cut. Copy takes all of it.</p>
+      )}
       {message.value_bytes > shownBytes && (
         <p class="muted">
           The first {bytes(shownBytes)} of {bytes(message.value_bytes)}. Copy and Download take all of it.

@@ -7,6 +7,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { to } from "../route";
 import { serverHistory } from "../history";
+import { Clients } from "./clients";
 import type { Alert, ServerOverview as OverviewAnswer, ServerSample, TierSizes } from "../types";
 
 const EVERY_MS = 2000;
@@ -125,6 +126,7 @@ function Content({ overview, shown }: { overview: OverviewAnswer; shown: ServerS
           />
         </div>
       </div>
+      <Clients />
     </>
   );
 }

@@ -91,7 +91,7 @@ function Content({ name, view, reload }: { name: string; view: View; reload: () 
       <div class="figures">
         <Figure label="Ready" value={count(held.ready)} note="ready to claim" />
         <Figure label="In flight" value={count(held.in_flight)} note={`leased for ${duration(state.config.lease_ms)}`} />
-        <Figure label="Delayed" value={count(held.delayed.length)} note="returned, not due yet" />
+        <Figure label="Delayed" value={count(held.delayed.length)} note="returned or sent with a delay, not due" />
         <Figure
           label="Dead-lettered"
           value={count(held.dead_lettered)}

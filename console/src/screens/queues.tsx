@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks";
 import { get, path, query } from "../api";
-import { ago, bytes, count, plural } from "../format";
-import { Search } from "../parts/controls";
+import { ago, bytes, count, plural, rate } from "../format";
+import { Figure, Search } from "../parts/controls";
+import { Sparkline } from "../parts/sparkline";
 import { Empty, Settled } from "../parts/states";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
@@ -16,9 +17,12 @@ interface QueueRow extends TopicSummary {
   dead_lettered: number;
 }
 
+const sumOf = (rows: QueueRow[], field: "ready" | "in_flight" | "dead_lettered") =>
+  rows.reduce((sum, row) => sum + row[field], 0);
+
 export function Queues() {
   const [search, setSearch] = useState("");
-  const polled = usePoll((signal) => load(search, signal), 2000, [search]);
+  const polled = usePoll((signal) => load(search, signal), 2000, [search], true);
   return (
     <section class="screen">
       <div class="screen-head">
@@ -45,6 +49,12 @@ export function Queues() {
             </Empty>
           ) : (
             <>
+              <div class="figures">
+                <Figure label="Queues" value={count(total)} note={`${count(rows.filter((row) => row.dead_lettered).length)} with dead letters`} />
+                <Figure label="Ready" value={count(sumOf(rows, "ready"))} note="jobs to claim" />
+                <Figure label="In flight" value={count(sumOf(rows, "in_flight"))} note="leased to workers" />
+                <Figure label="Dead-lettered" value={count(sumOf(rows, "dead_lettered"))} note="failed too often" />
+              </div>
               <Table
                 label="Queues"
                 rows={rows}
@@ -55,6 +65,16 @@ export function Queues() {
                   { name: "Ready", cell: (row) => count(row.ready), number: true },
                   { name: "In flight", cell: (row) => count(row.in_flight), number: true },
                   { name: "Dead-lettered", cell: (row) => count(row.dead_lettered), number: true },
+                  {
+                    name: "Records/s",
+                    cell: (row) => (
+                      <>
+                        <Sparkline values={row.recent} label="Records per second in the last two minutes" />
+                        {row.recent.length ? rate(row.recent[row.recent.length - 1] ?? 0) : "–"}
+                      </>
+                    ),
+                    number: true,
+                  },
                   { name: "Size", cell: (row) => bytes(row.bytes), number: true },
                   { name: "Last write", cell: (row) => ago(row.last_write_ms), number: true },
                 ]}

@@ -52,9 +52,9 @@ export function RouterGraph({ routers }: { routers: RouterListing[] }) {
           >
             <title>{topic}</title>
             <rect width={BOX.width} height={BOX.height} rx="6" />
-            <text x={BOX.width / 2} y={BOX.height / 2 + 5}>
-              {topic.length > 24 ? topic.slice(0, 23) + "…" : topic}
-            </text>
+            <foreignObject width={BOX.width} height={BOX.height}>
+              <div class="graph-name">{topic}</div>
+            </foreignObject>
           </g>
         ))}
       </svg>

@@ -1,17 +1,19 @@
 // A query over topics, with its result as a table and as bars.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { explained, post } from "../api";
-import { count, duration, plural } from "../format";
+import { explained, get, post, query } from "../api";
+import { ago, bytes, count, duration, plural } from "../format";
 import { Button, Check } from "../parts/controls";
 import { Command, Empty } from "../parts/states";
 import { Table } from "../parts/table";
+import { usePoll } from "../poll";
 import { useLacking } from "../rights";
 import { usePlace } from "../route";
-import type { SqlColumn, SqlResult } from "../types";
+import type { SqlColumn, SqlResult, TopicSummaries } from "../types";
 
 const ROWS = 1000;
 const BARS = 50;
+const TABLES = 12; // topics to start from
 
 type Row = { at: number; values: unknown[] };
 
@@ -28,15 +30,15 @@ export function Sql() {
   const running = useRef<AbortController | undefined>(undefined);
   const [busy, setBusy] = useState(false);
   const lacking = useLacking("read") ?? (text.trim() ? undefined : "Write a query first");
-  const run = async () => {
+  const run = async (query = text) => {
     running.current?.abort();
     const own = (running.current = new AbortController());
     setBusy(true);
     setProblem("");
-    history.replaceState(null, "", `#/sql?query=${encodeURIComponent(text)}`);
+    history.replaceState(null, "", `#/sql?query=${encodeURIComponent(query)}`);
     const started = performance.now();
     try {
-      const result = await post<SqlResult>("/v0/sql", { query: text, limit: ROWS }, own.signal);
+      const result = await post<SqlResult>("/v0/sql", { query, limit: ROWS }, own.signal);
       setDone({ result, ms: performance.now() - started });
     } catch (failure) {
       if (!own.signal.aborted) setProblem(explained(failure));
@@ -89,16 +91,54 @@ export function Sql() {
         <Result key={done.ms} result={done.result} />
       ) : (
         !problem && (
-          <Empty title="Every topic is a table" commands={['mainstem sql "SELECT count(*) FROM orders"']}>
-            It has the columns _partition_id, _offset, _timestamp, _key, _value and _headers, and those that its table declares. The same from
-            the command line:
-          </Empty>
+          <>
+            <Empty title="Every topic is a table" commands={['mainstem sql "SELECT count(*) FROM orders"']}>
+              It has the columns _partition_id, _offset, _timestamp, _key, _value and _headers, and those that its table declares. The same
+              from the command line:
+            </Empty>
+            <Tables
+              onOpen={(query) => {
+                setText(query);
+                void run(query);
+              }}
+            />
+          </>
         )
       )}
       {done && text && <Command text={`mainstem sql '${text.replaceAll("'", "'\\''")}'`} />}
     </section>
   );
 }
+
+/** The topics written to last; opening one asks for its newest records. */
+function Tables({ onOpen }: { onOpen: (query: string) => void }) {
+  const polled = usePoll(
+    (signal) => get<TopicSummaries>("/v0/overview/topics" + query({ sort: "written", descending: true, limit: TABLES }), signal),
+    5000,
+    [],
+  );
+  if (!polled.data?.topics.length) return null;
+  return (
+    <>
+      <h2>Newest records of a topic</h2>
+      <Table
+        label="Topics"
+        rows={polled.data.topics}
+        keyOf={(row) => row.topic}
+        onOpen={(row) => onOpen(newest(row.topic))}
+        columns={[
+          { name: "Topic", cell: (row) => <span class="name">{row.topic}</span>, wide: true },
+          { name: "Records", cell: (row) => count(row.records), number: true },
+          { name: "Size", cell: (row) => bytes(row.bytes), number: true },
+          { name: "Last write", cell: (row) => ago(row.last_write_ms), number: true },
+        ]}
+      />
+    </>
+  );
+}
+
+const newest = (topic: string) =>
+  `SELECT _partition_id, _offset, _timestamp, decode(_key) AS key, decode(_value) AS value FROM "${topic.replaceAll('"', '""')}" ORDER BY _timestamp DESC LIMIT 100`;
 
 function told({ result, ms }: Done): string {
   const more = result.truncated ? ", and there are more" : "";

@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { del, get, path, post, query } from "../api";
 import { count, plural } from "../format";
-import { Badge, Button, Figure, Search, TextField } from "../parts/controls";
+import { Badge, Button, Figure, Names, Search, TextField } from "../parts/controls";
+import { Sparkline } from "../parts/sparkline";
 import { Dialog } from "../parts/dialog";
 import { notify } from "../parts/notices";
 import { Empty, Settled } from "../parts/states";
@@ -38,19 +39,35 @@ export function Subscriptions() {
               A subscription shows up when its first Pulsar consumer connects.
             </Empty>
           ) : (
+            <>
+            <div class="figures">
+              <Figure label="Subscriptions" value={count(all.length)} note={`${count(all.filter((row) => !row.members).length)} without consumers`} />
+              <Figure label="Consumers" value={count(all.reduce((sum, row) => sum + (row.members ?? 0), 0))} note="connected" />
+              <Figure label="Backlog" value={count(all.reduce((sum, row) => sum + (row.lag ?? 0), 0))} note="messages not acknowledged yet" />
+            </div>
             <Table
               label="Subscriptions"
               rows={found.slice(0, SHOWN)}
               keyOf={(row) => row.group}
               onOpen={(row) => go("subscriptions", row.group)}
               columns={[
-                { name: "Subscription", cell: (row) => <span class="name">{row.group}</span> },
+                { name: "Subscription", cell: (row) => <span class="name">{row.group}</span>, wide: true },
+                {
+                  name: "Backlog",
+                  cell: (row) => (
+                    <>
+                      <Sparkline values={row.recent} label="Backlog in the last two minutes" />
+                      {row.lag === null ? "–" : count(row.lag)}
+                    </>
+                  ),
+                  number: true,
+                },
                 { name: "State", cell: (row) => <Badge kind={row.state === "Stable" ? "good" : "plain"}>{row.state}</Badge> },
                 { name: "Consumers", cell: (row) => (row.members === null ? "–" : count(row.members)), number: true },
-                { name: "Backlog", cell: (row) => (row.lag === null ? "–" : count(row.lag)), number: true },
-                { name: "Topics", cell: (row) => <span class="muted">{row.topics.join(", ") || "–"}</span>, wide: true },
+                { name: "Topics", cell: (row) => <Names of={row.topics} /> },
               ]}
             />
+            </>
           )
         }
       </Settled>

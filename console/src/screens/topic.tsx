@@ -3,7 +3,7 @@ import { del, get, path } from "../api";
 import { ago, bytes, count, plural } from "../format";
 import { Badge, Button } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
-import { Failed } from "../parts/states";
+import { Failed, Loading } from "../parts/states";
 import { Tabs } from "../parts/tabs";
 import { usePoll } from "../poll";
 import { useLacking } from "../rights";
@@ -102,11 +102,11 @@ export function Topic({ name, tab }: { name: string; tab: string }) {
   );
 }
 
-function Part(props: { tab: string; name: string; facts: TopicFacts | undefined; reload: () => void }) {
+function Part(props: { tab: string; name: string; facts: TopicFacts | undefined; reload: () => Promise<void> }) {
   const { tab, name, facts, reload } = props;
   switch (tab) {
     case "produce":
-      return <Produce name={name} partitions={facts?.settings.partitions.length ?? 1} onDone={reload} />;
+      return <Produce name={name} partitions={facts?.settings.partitions.length ?? 1} onDone={() => void reload()} />;
     case "partitions":
       return <Partitions name={name} facts={facts} reload={reload} />;
     case "consumers":
@@ -118,6 +118,6 @@ function Part(props: { tab: string; name: string; facts: TopicFacts | undefined;
     case "delete":
       return <DeleteRecords name={name} facts={facts} reload={reload} />;
     default:
-      return <Messages name={name} partitions={facts?.settings.partitions.length ?? 1} />;
+      return facts ? <Messages name={name} partitions={facts.settings.partitions.length} /> : <Loading rows={10} />;
   }
 }

@@ -41,7 +41,7 @@ interface Row {
   choices?: string[];
 }
 
-export function Config({ name, facts, reload }: { name: string; facts: TopicFacts | undefined; reload: () => void }) {
+export function Config({ name, facts, reload }: { name: string; facts: TopicFacts | undefined; reload: () => Promise<void> }) {
   const described = usePoll((signal) => get<SettingDescriptions>("/v0/topic-settings", signal), 0, []);
   return (
     <Settled of={described} rows={10}>
@@ -50,7 +50,7 @@ export function Config({ name, facts, reload }: { name: string; facts: TopicFact
   );
 }
 
-function Settings(props: { name: string; facts: TopicFacts; rows: Row[]; reload: () => void }) {
+function Settings(props: { name: string; facts: TopicFacts; rows: Row[]; reload: () => Promise<void> }) {
   const [changed, setChanged] = useState<Partial<Record<string, string>>>({});
   const [search, setSearch] = useState("");
   const [all, setAll] = useState(false);
@@ -76,8 +76,9 @@ function Settings(props: { name: string; facts: TopicFacts; rows: Row[]; reload:
       await patch(path`/v0/topics/${props.name}/settings`, body);
     }
     notify("Saved.");
-    setChanged({});
-    props.reload();
+    await props.reload();
+    // What was typed meanwhile stays.
+    setChanged((now) => Object.fromEntries(Object.entries(now).filter(([name, value]) => changed[name] !== value)));
   };
   return (
     <>
@@ -99,7 +100,7 @@ function Settings(props: { name: string; facts: TopicFacts; rows: Row[]; reload:
             key={row.name}
             row={row}
             value={changed[row.name] ?? row.stored}
-            onChange={(value) => setChanged({ ...changed, [row.name]: value })}
+            onChange={(value) => setChanged((now) => ({ ...now, [row.name]: value }))}
           />
         ))}
       </div>

@@ -21,9 +21,10 @@ export function Consumers({ name }: { name: string }) {
             label="Consumers"
             rows={consumers}
             keyOf={(row) => row.group}
-            onOpen={(row) => go("groups", row.group)}
+            onOpen={(row) => go(row.kind === "subscription" ? "subscriptions" : "groups", row.group)}
             columns={[
               { name: "Group", cell: (row) => <span class="name">{row.group}</span>, wide: true },
+              { name: "Kind", cell: (row) => row.kind },
               { name: "State", cell: (row) => <Badge kind={row.state === "Stable" ? "good" : "plain"}>{row.state}</Badge> },
               { name: "Partitions", cell: (row) => count(row.partitions.length), number: true },
               { name: "Lag", cell: (row) => count(row.lag), number: true },

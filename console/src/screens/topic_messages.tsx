@@ -1,11 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, explained, get, path, query } from "../api";
-import { asLines, download, summary } from "../content";
+import { asLines, download, readable, summary } from "../content";
 import { clock, count, duration, plural, time } from "../format";
 import { follow } from "../live";
 import { Badge, Button, Select } from "../parts/controls";
 import { copy, Empty, Failed, Loading } from "../parts/states";
-import { moveByArrows } from "../parts/table";
+import { moveByArrows, useRowFocus } from "../parts/table";
 import { remember, usePlace } from "../route";
 import type { PlacedMessage } from "../content";
 import type { MessageList } from "../types";
@@ -48,12 +48,14 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
   const [partition, setPartition] = useState(values.get("partition") ?? "all");
   const [typed, setTyped] = useState<Sought>(() => soughtIn(values));
   const [paused, setPaused] = useState(false);
+  const [filters, setFilters] = useState(() => isFiltered(typed)); // shown on a phone; a wide window always shows them
   const sought = useDelayed(typed, 300);
   const [shown, setShown] = useState<Shown>();
   const [problem, setProblem] = useState("");
   const [connected, setConnected] = useState(true);
   const [selected, setSelected] = useState<PlacedMessage>();
   const [round, setRound] = useState(0);
+  const [loading, setLoading] = useState(true);
   const latest = useRef<Shown | undefined>(undefined);
   latest.current = shown;
 
@@ -62,7 +64,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
     [partition, partitions],
   );
   const forwards = start === "oldest" || start === "offset" || start === "time";
-  const wanted = useDelayed(place, 400);
+  const wanted = useDelayed(place, 400, place === "");
   useEffect(
     () =>
       remember({
@@ -85,6 +87,9 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
       const next = gathered(pages, forwards);
       latest.current = next;
       setShown(next);
+      setLoading(false);
+      // The detail goes with its row.
+      setSelected((one) => one && next.messages.find((message) => keyOf(message) === keyOf(one)));
     };
     const run = async () => {
       try {
@@ -142,16 +147,17 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
       }
     };
     setConnected(true);
-    void run();
+    setLoading(!paused);
+    void run().finally(() => !signal.aborted && setLoading(false));
     return () => ending.abort();
   }, [name, start, wanted, numbers.join(), sought, round, paused]);
 
-  // The detail goes with its row, when another filter, place or partition is shown.
+  // Another filter, place or partition begins without a detail.
   useEffect(() => setSelected(undefined), [start, wanted, numbers.join(), sought]);
 
   const more = async () => {
     const before = shown;
-    if (!before) return;
+    if (!before || loading) return;
     const pages = await Promise.all(
       numbers.map((number) => {
         const end = before.ends.get(number);
@@ -160,7 +166,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
           : get<MessageList>(address(name, number, { before: end?.next_before ?? 0 }, sought));
       }),
     );
-    setShown(withMore(before, pages, forwards));
+    if (latest.current === before) setShown(withMore(before, pages, forwards)); // else another list is shown by now
   };
   const hasMore =
     shown &&
@@ -168,7 +174,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
 
   return (
     <div class="messages">
-      <div class="toolbar">
+      <div class={filters ? "toolbar" : "toolbar brief"}>
         <Select
           bare
           label="Start at"
@@ -202,6 +208,11 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             options={[["all", "All partitions"], ...Array.from({ length: partitions }, (_, at) => [String(at), `Partition ${at}`] as const)]}
           />
         )}
+        <span class="phone">
+          <Button onPress={() => setFilters(!filters)} pressed={filters}>
+            Filters
+          </Button>
+        </span>
         {FILTERS.map(([part, hint, title]) => (
           <input
             key={part}
@@ -250,7 +261,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
       {problem && <Failed message={problem} onRetry={() => setRound(round + 1)} />}
       {!problem && !shown && <Loading rows={10} />}
       {!problem && shown && (
-        <div class="split">
+        <div class={selected ? "split" : "split alone"} aria-busy={loading}>
           <div class="split-list">
             {shown.lost.map((loss) => (
               <p key={`${loss.partition}-${loss.start}`} class="banner">
@@ -264,6 +275,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
             )}
             <p class="list-foot muted">
               {plural(shown.messages.length, "message")} shown, {count(shown.scanned)} scanned in {duration(shown.tookMs)}
+              {!selected && shown.messages.length > 0 && ". Select a message to see its details: arrow keys move, Enter opens, Esc closes."}
               {hasMore && start !== "live" && (
                 <Button small onPress={more}>
                   {forwards ? "Newer" : "Older"}
@@ -271,7 +283,7 @@ export function Messages({ name, partitions }: { name: string; partitions: numbe
               )}
             </p>
           </div>
-          <MessageDetail name={name} message={selected} onClose={() => setSelected(undefined)} />
+          {selected && <MessageDetail name={name} message={selected} onClose={() => setSelected(undefined)} />}
         </div>
       )}
     </div>
@@ -285,6 +297,7 @@ function Rows(props: {
   onSelect: (message: PlacedMessage) => void;
 }) {
   const chosen = props.selected && keyOf(props.selected);
+  const body = useRowFocus();
   return (
     <div class="table-frame scrolls">
       <table class="table fixed" aria-label="Messages">
@@ -297,7 +310,7 @@ function Rows(props: {
             <th>Value</th>
           </tr>
         </thead>
-        <tbody onKeyDown={moveByArrows}>
+        <tbody ref={body} onKeyDown={moveByArrows}>
           {props.shown.messages.map((message) => (
             <tr
               key={keyOf(message)}
@@ -313,8 +326,8 @@ function Rows(props: {
               <td class="when" title={time(message.timestamp_ms)}>
                 {clock(message.timestamp_ms)}
               </td>
-              <td class="key mono">{message.key ? summary(message.key, 80) : <span class="muted">–</span>}</td>
-              <td class="mono">{summary(message.value)}</td>
+              <td class="key mono">{message.key ? summary(readable(message.key, message.key_decoded), 80) : <span class="muted">–</span>}</td>
+              <td class="mono">{summary(readable(message.value, message.value_decoded))}</td>
             </tr>
           ))}
         </tbody>
@@ -440,12 +453,12 @@ function withMore(before: Shown, pages: MessageList[], forwards: boolean): Shown
 }
 
 /** A debounced value. */
-function useDelayed<T>(value: T, ms: number): T {
+function useDelayed<T>(value: T, ms: number, now = false): T {
   const [settled, setSettled] = useState(value);
   useEffect(() => {
     if (Object.is(settled, value)) return;
-    const timer = setTimeout(() => setSettled(value), ms);
+    const timer = setTimeout(() => setSettled(value), now ? 0 : ms);
     return () => clearTimeout(timer);
   }, [value]);
-  return settled;
+  return now ? value : settled;
 }

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, patch, path, query } from "../api";
 import { ago, bytes, count, plural, rate } from "../format";
 import { Badge, Button, Check, Search, Select, TextField } from "../parts/controls";
@@ -18,7 +18,7 @@ const PAGE = 100;
 type Order = "name" | "partitions" | "records" | "bytes" | "written";
 
 interface Seen extends TopicSummary {
-  rate: number | null; // records per second, after two polls
+  rate: number | null; // records per second: between two polls; before that, what the server sampled last
   seenMs: number;
 }
 
@@ -42,7 +42,9 @@ export function Topics() {
   const rows = useRef(new Map<number, Seen>());
   const rates = useRef(new Map<string, Seen>());
   const asked = query({ search, sort: order, descending });
-  useEffect(() => rows.current.clear(), [asked]);
+  const shown = useRef(asked);
+  shown.current = asked;
+  useLayoutEffect(() => rows.current.clear(), [asked]);
 
   const polled = usePoll(
     async (signal) => {
@@ -50,6 +52,7 @@ export function Topics() {
         "/v0/overview/topics" + query({ search, sort: order, descending, skip, limit: PAGE }),
         signal,
       );
+      if (asked !== shown.current) return found; // of another list: its rows are not these
       const now = Date.now();
       found.topics.forEach((row, at) => {
         const seen = withRate(row, rates.current.get(row.topic), now);
@@ -61,10 +64,11 @@ export function Topics() {
     EVERY_MS,
     [asked, skip],
   );
-  const [total, setTotal] = useState<number>();
+  const [held, setHeld] = useState<{ asked: string; total: number }>();
   useEffect(() => {
-    if (polled.data) setTotal(polled.data.total);
+    if (polled.data) setHeld({ asked, total: polled.data.total });
   }, [polled.data]);
+  const total = held?.total;
 
   const onSight = useCallback((first: number, last: number) => {
     // The page of visible rows, moved in steps so that a short scroll makes no request.
@@ -93,7 +97,9 @@ export function Topics() {
       {!!total && (
         <VirtualRows<Seen>
           label="Topics"
+          of={asked}
           total={total}
+          loading={held?.asked !== asked}
           row={(index) => rows.current.get(index)}
           hrefOf={(row) => to("topics", row.topic)}
           onSight={onSight}
@@ -154,7 +160,7 @@ export function Topics() {
 function withRate(row: TopicSummary, before: Seen | undefined, now: number): Seen {
   const seconds = before ? (now - before.seenMs) / 1000 : 0;
   const grown = before ? row.end - before.end : 0;
-  return { ...row, rate: before && seconds > 0.5 && grown >= 0 ? grown / seconds : (before?.rate ?? null), seenMs: now };
+  return { ...row, rate: before && seconds > 0.5 && grown >= 0 ? grown / seconds : (before?.rate ?? row.recent.at(-1) ?? null), seenMs: now };
 }
 
 function NoTopics() {

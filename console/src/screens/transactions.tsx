@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { get, path, post } from "../api";
-import { duration, plural, time } from "../format";
-import { Badge, Button, Search } from "../parts/controls";
+import { count, duration, plural, time } from "../format";
+import { Badge, Button, Figure, Search } from "../parts/controls";
 import { Dialog } from "../parts/dialog";
 import { notify } from "../parts/notices";
 import { Empty, Settled } from "../parts/states";
@@ -34,6 +34,12 @@ export function Transactions() {
               A Kafka producer with a transactional.id shows up here, with what it has open and since when.
             </Empty>
           ) : (
+            <>
+            <div class="figures">
+              <Figure label="Open" value={count(open ?? 0)} note={`of ${plural(transactions.length, "transactional id")}`} />
+              <Figure label="Hanging" value={count(transactions.filter((row) => row.hanging).length)} note="they hold back readers of committed records" />
+              <Figure label="Longest open" value={open ? duration(Math.max(...transactions.map((row) => row.open_ms))) : "–"} />
+            </div>
             <Table
               label="Transactions"
               rows={shown(transactions, search)}
@@ -75,6 +81,7 @@ export function Transactions() {
                 },
               ]}
             />
+            </>
           )
         }
       </Settled>
