@@ -2,8 +2,8 @@
 
     python -m tools.bench [NAME …] [--dir DIR]
 
-NAME is one of `NAMES`; without a name, all benchmarks run. The data goes to a temporary folder below DIR (default: the
-current directory, because /tmp may be in memory), which is deleted at the end.
+NAME is one of `NAMES` or `GROUPS`; without a name, all benchmarks run. The data goes to a temporary folder below DIR
+(default: the current directory, because /tmp may be in memory), which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -38,27 +38,40 @@ NAMES = (
     "lake",
     "spark",
     "etcd",
+    "etcd_acks",
     "cluster",
     "objectstore",
+    "s3",
     "repack",
     "compaction",
     "tables",
+    "sql",
     "workers",
+    "attacks",
 )
+
+GROUPS = {
+    # One record at a time, reads without copies, every core, and milliseconds in a cluster
+    "limit": ("lone", "kafka", "reads", "workers", "etcd_acks"),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure the bars.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; default all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join((*NAMES, *GROUPS))}; default all"
+    )
     parser.add_argument("--dir", type=Path, default=Path(), help="where the scratch data goes")
     chosen = parser.parse_args()
-    unknown = set(chosen.names) - set(NAMES)
+    unknown = set(chosen.names) - {*NAMES, *GROUPS}
     if unknown:
-        parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+        parser.error(
+            f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, *GROUPS))}"
+        )
     report = Report()
     print(heading(), flush=True)
     touch_memory()
-    for name in chosen.names or NAMES:
+    for name in [name for given in chosen.names or NAMES for name in GROUPS.get(given, (given,))]:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=chosen.dir) as scratch:
             importlib.import_module(f"tools.bench.{name}").run(Path(scratch), report)
     print(report.summary())

@@ -1,8 +1,10 @@
 """Compaction: records per CPU second, what a producer keeps of its rate meanwhile, and the size of a topic of hot keys.
 
 The records come in batches of 500, in random order over their keys. The CPU seconds are those of the whole process from
-sealed log files to compacted ones, repacking included. The default size is a fifth of the bar's: `RECORDS` and `KEYS`
-in the environment set it.
+sealed log files to compacted ones, repacking included. The default size is a fifth of the bar's. In the environment,
+`RECORDS` and `KEYS` set it, and `PARTS` chooses what is measured:
+
+    PARTS=rate RECORDS=10_000_000 KEYS=1_000_000 python -m tools.bench compaction
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +37,7 @@ RECORDS = int(os.environ.get("RECORDS", "2_000_000"))
 KEYS = int(os.environ.get("KEYS", str(RECORDS // 10)))
 PER_BATCH = 500
 VALUE_BYTES = 80
+PARTS = os.environ.get("PARTS", "rate,producer,hot").split(",")
 HOT_KEYS = 10_000
 HOT_ROUNDS = 12
 PRODUCER_S = 6.0
@@ -44,9 +49,12 @@ _COMPACTED = TopicConfig(cleanup_policy="compact", durability="disk")
 
 def run(scratch: Path, report: Report) -> None:
     uvloop.run(_rate(scratch / "warm", Report(), 200_000, 20_000))  # compiles the kernels
-    uvloop.run(_rate(scratch / "rate", report, RECORDS, KEYS))
-    uvloop.run(_beside_a_producer(scratch / "producer", report))
-    uvloop.run(_hot_keys(scratch / "hot", report))
+    if "rate" in PARTS:
+        uvloop.run(_rate(scratch / "rate", report, RECORDS, KEYS))
+    if "producer" in PARTS:
+        uvloop.run(_beside_a_producer(scratch / "producer", report))
+    if "hot" in PARTS:
+        uvloop.run(_hot_keys(scratch / "hot", report))
 
 
 async def _open(directory: Path, **options: object) -> Broker:
@@ -57,22 +65,24 @@ async def _open(directory: Path, **options: object) -> Broker:
     return Broker(log, BrokerOptions(directory), SystemClock(), SystemRandom())
 
 
-def _batches(records: int, keys: int, seed: int = 1) -> list[bytearray]:
+def _batches(records: int, keys: int, seed: int = 1) -> Iterator[bytearray]:
     numbers = np.random.default_rng(seed).integers(0, keys, records).tolist()
     pad = b"x" * VALUE_BYTES
-    return [
-        build_batch(
+    for first in range(0, records, PER_BATCH):
+        yield build_batch(
             [pad] * PER_BATCH,
             keys=[b"key-%012d" % key for key in numbers[first : first + PER_BATCH]],
             timestamps_ms=int(time.time() * 1000),
         )
-        for first in range(0, records, PER_BATCH)
-    ]
 
 
-async def _fill(broker: Broker, topic: str, batches: list[bytearray]) -> None:
-    for first in range(0, len(batches), 64):
-        await asyncio.gather(*(broker.append(topic, batch) for batch in batches[first : first + 64]))
+async def _fill(broker: Broker, topic: str, batches: Iterator[bytearray]) -> int:
+    """Returns how many bytes they have."""
+    written = 0
+    while some := list(islice(batches, 64)):
+        written += sum(map(len, some))
+        await asyncio.gather(*(broker.append(topic, batch) for batch in some))
+    return written
 
 
 async def _seal(broker: Broker) -> None:
@@ -168,9 +178,7 @@ async def _hot_keys(directory: Path, report: Report) -> None:
     await broker.create_topic("bench", config=_COMPACTED)
     sizes, written = [], 0
     for turn in range(HOT_ROUNDS):
-        batches = _batches(RECORDS // 10, HOT_KEYS, turn)
-        written += sum(map(len, batches))
-        await _fill(broker, "bench", batches)
+        written += await _fill(broker, "bench", _batches(RECORDS // 10, HOT_KEYS, turn))
         await _seal(broker)
         await _compact(broker)
         sizes.append(sum(made.bytes for made in broker.log.ledger.repacked.rounds))

@@ -1,4 +1,4 @@
-"""The commit log in etcd: commits per second and latency, alone and of three brokers; then acknowledgements of brokers.
+"""The commit log in etcd: commits per second and latency, alone and of three brokers.
 
 Uses a real etcd of one member next to the benchmark, with its data on the same disk.
 """
@@ -13,9 +13,8 @@ import uvloop
 
 from mainstem.ports.commitlog.port import Overtaken
 from mainstem.ports.commitlog.shared.etcd.log import EtcdCommitLog, EtcdOptions
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.etcd import EtcdCluster
-from tools.bench import etcd_acks
+from tests.support.memory_store import MemoryObjectStore
 from tools.bench.report import Figure, Report, Span, measured
 
 COMMITS = 3_000
@@ -29,7 +28,6 @@ def run(scratch: Path, report: Report) -> None:
             for brokers in (1, 3):
                 span, taken = uvloop.run(_measure(cluster, brokers))
                 _tell(report, f"etcd of {members}, {brokers} writing", span, taken)
-    etcd_acks.run(scratch, report)
 
 
 def _tell(report: Report, where: str, span: Span, taken: list[float]) -> None:

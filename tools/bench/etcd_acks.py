@@ -1,4 +1,7 @@
-"""Acknowledgements of three brokers over an etcd of three members, beside bare puts to the same etcd."""
+"""Acknowledgements of three brokers over an etcd of three members, beside bare puts to the same etcd.
+
+Then what a broker pays for the records that another one accepts.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from mainstem.ports.commitlog.shared.etcd.client import EtcdClient, EtcdOptions, put
-from tests.support.cluster import broker_processes, eventually
+from tests.support.cluster import BrokerProcesses, broker_processes, eventually
 from tests.support.etcd import EtcdCluster
 from tests.support.s3 import S3Server
+from tools.bench.librdkafka import BatchProducer
+from tools.bench.lone_requests import cpu_s
 from tools.bench.report import Figure, Report
 
 _BROKERS, _MEMBERS, _PARTITIONS = 3, 3, 6
@@ -21,6 +28,8 @@ _BARS_MS = {1_000: 10.0, 20_000: 25.0}  # of the 99th percentile, by records a s
 _SECONDS = 8.0
 _PUT_EVERY_S = 0.02
 _TOPIC = "acks"
+_FOLLOWED, _A_CALL, _CATCH_UP_S = 2_000_000, 1_000, 2.0  # records
+_FOLLOWER_BAR_S = 0.1  # a million records
 
 
 def run(scratch: Path, report: Report) -> None:
@@ -45,6 +54,7 @@ def run(scratch: Path, report: Report) -> None:
             report.add(
                 Figure(f"{what}: ack p99", _at(taken, 0.99), "ms", bar, lower_is_better=True, note=note)
             )
+        _followed(brokers, report)
 
 
 def _at(taken_s: list[float], part: float) -> float:
@@ -85,6 +95,47 @@ def _acked_s(bootstrap: str, rate: int, seconds: float) -> list[float]:
     if left or len(taken) < total:
         raise SystemExit(f"of {total} records {len(taken)} were acknowledged")
     return taken
+
+
+def _followed(brokers: BrokerProcesses, report: Report) -> None:
+    """Produce to what one broker leads, and measure the others."""
+    from confluent_kafka import Producer
+
+    known = Producer({"bootstrap.servers": brokers.bootstrap}).list_topics(_TOPIC, 30)
+    leads = {number: one.leader for number, one in known.topics[_TOPIC].partitions.items()}
+    leader = leads[0]
+    address = f":{known.brokers[leader].port}"
+    followers = [
+        psutil.Process(one.pid)
+        for one in brokers.running.values()
+        if not str(one.last_address("kafka")).endswith(address)
+    ]
+    led = [number for number, one in leads.items() if one == leader]
+    settings = {"bootstrap.servers": brokers.bootstrap, "acks": "all", "linger.ms": 5}
+    before = [cpu_s(one) for one in followers]
+    began = time.perf_counter()
+    with BatchProducer(
+        _TOPIC, bytes(100), {**settings, "queue.buffering.max.messages": 1_000_000}
+    ) as producer:
+        for number in range(_FOLLOWED // _A_CALL):
+            producer.produce(_A_CALL, led[number % len(led)])
+        producer.flush(60)
+    wall_s = time.perf_counter() - began
+    time.sleep(_CATCH_UP_S)
+    each = [cpu_s(one) - was for one, was in zip(followers, before, strict=True)]
+    idle = [_idle_cpu_s(one) * (wall_s + _CATCH_UP_S) for one in followers]
+    spent = [(one - rest) / _FOLLOWED * 1e6 for one, rest in zip(each, idle, strict=True)]
+    rate = _FOLLOWED / wall_s / 1e3
+    note = f"{', '.join(f'{one:.2f}' for one in spent)}, without that of an idle broker; {rate:.0f} k/s"
+    what = "etcd: CPU of a broker for a million records of another"
+    report.add(Figure(what, max(spent), "s", _FOLLOWER_BAR_S, lower_is_better=True, note=note))
+
+
+def _idle_cpu_s(process: psutil.Process) -> float:
+    """A second."""
+    before = cpu_s(process)
+    time.sleep(_CATCH_UP_S)
+    return (cpu_s(process) - before) / _CATCH_UP_S
 
 
 class _Puts:

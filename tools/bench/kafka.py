@@ -196,7 +196,7 @@ def _singles(served: Served, report: Report) -> None:
     each = span.cpu_s / count * 1e6
     note = f"{count / span.wall_s:.0f} requests/s"
     what = "Kafka: one record a request, pipelined, fsync"
-    report.add(Figure(what, each, "µs CPU", 20, lower_is_better=True, cpu_s=span.cpu_s, note=note))
+    report.add(Figure(what, each, "µs CPU", 7, lower_is_better=True, cpu_s=span.cpu_s, note=note))
 
 
 def _consume_files(served: Served, report: Report) -> None:

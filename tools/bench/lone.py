@@ -2,7 +2,7 @@
 
 The clients are plain sockets in this process. CPU is that of the server's process alone; for the embedded log it is
 that of this process. Redis is measured if `redis-server` is installed: a stream entry of the same size, synced before
-the answer.
+the answer. `lone_floor` is what any server in Python costs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ import psutil
 import mainstem
 from mainstem.records.interpreted import build_lone
 from mainstem.testing.server import ServerProcess
-from tools.bench import lone_http
+from tools.bench import lone_floor, lone_http
+from tools.bench.lone_floor import COMMIT_BYTES
 from tools.bench.lone_requests import RUNS, Ask, Asked, ask_over, best
 from tools.bench.report import Figure, Report, measured
 
 VALUE = b"v" * 100
-COMMIT_BYTES = 480  # one record of 100 bytes, with both copies of its entry
-FLOOR_FILE_BYTES = 64 << 20
 SYNCED_CALLS = 3_000
 UNSYNCED_CALLS = 60_000
 REDIS_CPU_FACTOR, REDIS_RATE_FACTOR = 1.1, 0.9
@@ -38,6 +37,12 @@ _LENGTH = struct.Struct("<I")
 
 def run(scratch: Path, report: Report) -> None:
     _floors_and_embedded(scratch, report)
+    for synced, call in ((False, "write"), (True, "write and sync")):
+        floor = lone_floor.asked(scratch / "floor", synced=synced)
+        what = f"raw: receive, {call}, answer, in Python"
+        report.add(
+            Figure(what, floor.cpu_us, "µs CPU", note=f"{floor.note}; no server in Python can do with less")
+        )
     redis = _redis(scratch, report)
     with ServerProcess((scratch / "server").resolve(), "--durability", "fsync") as server:
         process = psutil.Process(server.pid)
@@ -80,10 +85,8 @@ def _floors_and_embedded(scratch: Path, report: Report) -> None:
 
 def _raw(path: Path, calls: int, *, synced: bool) -> tuple[float, float]:
     """Calls a second, and µs of CPU each, in a preallocated file."""
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+    fd = lone_floor.preallocated(path)
     try:
-        os.pwrite(fd, bytes(FLOOR_FILE_BYTES), 0)
-        os.fsync(fd)
         commit = os.urandom(COMMIT_BYTES)
         with measured() as span:
             for number in range(calls):

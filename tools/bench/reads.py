@@ -9,8 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import uvloop
@@ -84,36 +86,46 @@ def _best(work: Callable[[], None], cpu: Callable[[], float]) -> Span:
 
 def _floor(path: Path) -> Span:
     path.write_bytes(os.urandom(MIB) * (SERVED_BYTES // MIB))
+    with serving_file(path) as (address, process):
+        return _best(lambda: receive_file(address), lambda: cpu_s(process))
+
+
+@contextmanager
+def serving_file(path: Path) -> Iterator[tuple[tuple[str, int], psutil.Process]]:
+    """A process that sends the file with `sendfile` to everybody who connects: its address, and itself."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         sender = multiprocessing.get_context("fork").Process(target=_send_file, args=(listening, path))
         sender.start()
-        address = listening.getsockname()
-        buffer = memoryview(bytearray(FETCH_BYTES))
-
-        def receive() -> None:
-            with socket.create_connection(address) as connection:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FETCH_BYTES)
-                while connection.recv_into(buffer):
-                    continue
-
         try:
             assert sender.pid is not None
-            process = psutil.Process(sender.pid)
-            return _best(receive, lambda: cpu_s(process))
+            yield listening.getsockname(), psutil.Process(sender.pid)
         finally:
             sender.kill()
             sender.join()
             path.unlink()
 
 
+def receive_file(address: tuple[str, int]) -> None:
+    buffer = memoryview(bytearray(FETCH_BYTES))
+    with socket.create_connection(address) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FETCH_BYTES)
+        while connection.recv_into(buffer):
+            continue
+
+
 def _send_file(listening: socket.socket, path: Path) -> None:
     with path.open("rb") as file:
         while True:
             connection, _ = listening.accept()
-            with connection:
-                sent = 0
-                while sent < SERVED_BYTES:
-                    sent += os.sendfile(connection.fileno(), file.fileno(), sent, FETCH_BYTES)
+            Thread(target=_send_whole, args=(connection, file.fileno()), daemon=True).start()
+
+
+def _send_whole(connection: socket.socket, file: int) -> None:
+    length = os.fstat(file).st_size
+    with connection:
+        sent = 0
+        while sent < length:
+            sent += os.sendfile(connection.fileno(), file, sent, FETCH_BYTES)
 
 
 async def _read(scratch: Path, report: Report) -> None:

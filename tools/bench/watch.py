@@ -148,6 +148,15 @@ class Audience:
         while self.read(quiet_s):
             continue
 
+    def deliver(self, writes: int) -> None:
+        """Write so often, many records at a time, and read until every watcher has all of them."""
+        self.delivered = 0
+        for number in range(1, writes + 1):
+            self.send("/v0/topics/bench?return_seqs=false", _burst())
+            behind = 0 if number == writes else 4  # as many writes may be on their way
+            while self.unanswered or self.delivered < (number - behind) * BURST_RECORDS * len(self._sockets):
+                self.read(1.0)
+
     def close(self) -> None:
         for stream in (*self._sockets.values(), *self._writers):
             stream.close()
@@ -219,6 +228,10 @@ def _record(sent_ns: int) -> bytes:
     return b'{"data":{"sent":%d}}' % sent_ns
 
 
+def _burst() -> bytes:
+    return b'{"records":[%b]}' % b",".join([_record(time.monotonic_ns())] * BURST_RECORDS)
+
+
 def _latency(audience: Audience, crowd: Crowd, server: ServerProcess, report: Report) -> None:
     audience.noting = True
     audience.read_until_quiet()
@@ -260,8 +273,7 @@ def _saturation(audience: Audience, server: ServerProcess, report: Report) -> No
     cpu, begun = _cpu_s(server), time.monotonic()
     written = 0
     while time.monotonic() - begun < SECONDS:
-        body = b'{"records":[%b]}' % b",".join([_record(time.monotonic_ns())] * BURST_RECORDS)
-        audience.send("/v0/topics/bench?return_seqs=false", body)
+        audience.send("/v0/topics/bench?return_seqs=false", _burst())
         written += BURST_RECORDS
         behind = 4 * BURST_RECORDS * WATCHERS  # as much may be on its way
         while audience.unanswered or audience.delivered < written * WATCHERS - behind:

@@ -1,8 +1,9 @@
 """`--workers`: what a second process adds, and the part of the work that only the writer can do.
 
-HTTP requests and Kafka batches of 64 KB, from a light client: first to one worker, then to two. Then everything is sent
-to a follower: what the writer uses meanwhile is its share of the work of others, and the total divided by that share is
-how many workers one writer can keep busy. Rates need a quiet machine with a core for each worker; shares do not.
+Writes and reads by HTTP, deliveries to watchers and Kafka batches of 64 KB, from a light client: first to one worker,
+then to two. Then the writes are sent to a follower: what the writer uses meanwhile is its share of the work of others,
+and the total divided by that share is how many workers one writer can keep busy. Rates need a quiet machine with a core
+for each worker; shares do not.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ from tools.bench.http import RECORD, request
 from tools.bench.librdkafka import BatchProducer
 from tools.bench.machine import settle
 from tools.bench.report import Figure, Report
+from tools.bench.watch import BURST_RECORDS, Audience
 
 RECORDS = 100
 REQUESTS = 6_000
+DIFF_RECORDS = 1_000
+DIFFS = 2_000
+WATCHERS = 1_000
+WATCHED_WRITES = 60  # of many records, each delivered to every watcher
 CONNECTIONS = 32
 WARM_REQUESTS = 10  # on each connection, before the clock runs
 BATCH_BYTES = 64 << 10
@@ -87,9 +93,11 @@ def run(scratch: Path, report: Report) -> None:
     rates: dict[tuple[str, int], float] = {}
     for count in (1, 2):
         with _serving(scratch / f"workers{count}", count) as workers:
-            for what, number, load in (
-                (f"HTTP: POST {RECORDS} records", REQUESTS, _http),
-                (f"Kafka: produce {BATCH_BYTES >> 10} KB batches", BATCHES, _kafka),
+            for what, number, load, written in (
+                (f"HTTP: POST {RECORDS} records", REQUESTS, _http, True),
+                (f"HTTP: diff of {DIFF_RECORDS}", DIFFS, _diffs, False),
+                (f"deliveries to {WATCHERS} watchers", WATCHED_WRITES * BURST_RECORDS, _watched, False),
+                (f"Kafka: produce {BATCH_BYTES >> 10} KB batches", BATCHES, _kafka, True),
             ):
                 used = workers.measure(load(workers, None))
                 rates[what, count] = rate = number / used.wall_s
@@ -97,6 +105,7 @@ def run(scratch: Path, report: Report) -> None:
                 report.add(Figure(f"{what}, {count} workers", rate, "1/s", cpu_s=sum(used.cpu_s), note=note))
                 if count == 2:
                     report.add(Figure(f"{what}, 2 workers to 1", rate / rates[what, 1], "x", FASTER))
+                if count == 2 and written:
                     used = workers.measure(load(workers, workers.all[1]))
                     share = used.cpu_s[0] / sum(used.cpu_s)
                     note = f"writer {used.cpu_s[0] / number * 1e6:.0f} of {sum(used.cpu_s) / number * 1e6:.0f} us each"
@@ -118,22 +127,48 @@ def _serving(directory: Path, count: int) -> Iterator[Workers]:
 def _http(workers: Workers, only: Worker | None) -> Callable[[], None]:
     address = workers.shared if only is None else only.http
     post = request("POST", "/v0/topics/posted", {"records": [RECORD] * RECORDS})
+    return _requests(address, post, REQUESTS)
 
-    async def send(times: int) -> None:
-        reader, writer = await asyncio.open_connection(address.host, address.port)
-        for _ in range(times):
-            writer.write(post)
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-            if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 201 ")):
-                raise RuntimeError(f"the server answered {head!r} {body!r}")
-        writer.close()
+
+def _diffs(workers: Workers, only: Worker | None) -> Callable[[], None]:
+    address = workers.shared if only is None else only.http
+    post = request("POST", "/v0/topics/read", {"records": [RECORD] * DIFF_RECORDS})
+    uvloop.run(_send(address, post, 1))
+    return _requests(
+        address, request("POST", "/v0/topics/read/diff", {"from_seq": 0, "limit": DIFF_RECORDS}), DIFFS
+    )
+
+
+def _requests(address: Address, asked: bytes, count: int) -> Callable[[], None]:
+    """So many requests, on several connections."""
 
     async def send_all(times: int) -> None:
-        await asyncio.gather(*(send(times) for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(_send(address, asked, times) for _ in range(CONNECTIONS)))
 
     uvloop.run(send_all(WARM_REQUESTS))  # every worker compiles for its first clients
-    return lambda: uvloop.run(send_all(REQUESTS // CONNECTIONS))
+    return lambda: uvloop.run(send_all(count // CONNECTIONS))
+
+
+async def _send(address: Address, asked: bytes, times: int) -> None:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    for _ in range(times):
+        writer.write(asked)
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+        if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 201 ")):
+            raise RuntimeError(f"the server answered {head!r} {body!r}")
+    writer.close()
+
+
+def _watched(workers: Workers, only: Worker | None) -> Callable[[], None]:
+    address = workers.shared if only is None else only.http
+    audience = Audience(address, WATCHERS)
+
+    def deliver() -> None:
+        audience.deliver(WATCHED_WRITES)
+        audience.close()
+
+    return deliver
 
 
 def _kafka(workers: Workers, only: Worker | None) -> Callable[[], None]:
