@@ -39,7 +39,7 @@ _SLASH = "access rules write a table of a namespace as namespace/table: a slash 
 
 
 def _run(folder: Path) -> Tally:
-    java, jars = program("java"), _fetched(folder)
+    java, jars = program("java"), fetched_jars(folder)
     own = [place for place in _PLACES if not place.exists()]
     try:
         with tempfile.TemporaryDirectory(prefix="iceberg-kit-") as scratch:
@@ -76,7 +76,7 @@ def _checked(java: str, jars: Path, url: str, scratch: Path) -> Tally:
     return (of_junit(report) if report.exists() else Tally()).check_ran(output)
 
 
-def _fetched(folder: Path) -> Path:
+def fetched_jars(folder: Path) -> Path:
     """The folder with the kit and what it needs."""
     jars, complete = folder / f"jars-{ICEBERG}", folder / f"jars-{ICEBERG}.complete"
     if not complete.exists():

@@ -1,37 +1,42 @@
 """Apache Kafka's own programs, from Maven: its command line tools, Kafka Streams, Connect and MirrorMaker 2.
 
 Each function `check_…` is a test; it fails by raising. The checks of a suite share one server, or three brokers.
+
+    OUTSIDE_CHECKS='*streams*' OUTSIDE_KILLS=10 python -m tools.outside apache-kafka-three-brokers  # these checks alone
 """
 
 from __future__ import annotations
 
 import json
+import os
 import traceback
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from mainstem.testing.broker import throw_away_broker
 from tools.outside import kafka_java_programs
-from tools.outside.kafka_java_kit import VERSION, Java, fetch, wait
+from tools.outside.kafka_java_kit import VERSION, Java, brokers, fetch, wait
 from tools.outside.suite import Suite, Tally
 
 
 def run_all(folder: Path) -> Tally:
-    return _run(folder, _checks(globals()) | _checks(vars(kafka_java_programs)))
+    return _run(folder, _checks(globals()) | _checks(vars(kafka_java_programs)), 1)
 
 
 def run_on_three_brokers(folder: Path) -> Tally:
-    return _run(folder, _checks(vars(kafka_java_programs)), "--workers", "3")
+    return _run(folder, _checks(vars(kafka_java_programs)), 3)
 
 
-def _run(folder: Path, checks: dict[str, Callable[[Java], None]], *flags: str) -> Tally:
+def _run(folder: Path, checks: dict[str, Callable[[Java], None]], workers: int) -> Tally:
     fetch(folder)
     tally = Tally()
-    with throw_away_broker(*flags) as broker:
+    with brokers(workers) as broker:
         java = Java(folder, broker)
         for name, check in checks.items():
+            if not any(fnmatch(name, one) for one in os.environ.get("OUTSIDE_CHECKS", "*").split(",")):
+                continue
             try:
                 check(java)
             except Exception:  # noqa: BLE001 - it is the test's result

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -15,7 +21,7 @@ from mainstem.testing.broker import ThrowAwayBroker
 from tools.outside.suite import call, program
 
 VERSION = "4.3.1"
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _ARTIFACTS = (
     "kafka-tools",
     "kafka-streams",
@@ -38,10 +44,66 @@ _DEPENDENCY = (
 )
 
 
+class Brokers(ThrowAwayBroker):
+    """The server that programs talk to: one broker, or several workers, which can be killed one by one."""
+
+    def __init__(self, directory: Path, workers: int) -> None:
+        self._count = workers
+        super().__init__(directory, *(("--workers", str(workers)) if workers > 1 else ()))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers, so that clients find one while another is down."""
+        return ",".join(f"{host}:{port}" for host, port in self._places())
+
+    def crash(self, turn: int) -> None:
+        """Kill -9. One broker is started again; of several, each dies in its turn, then all at once."""
+        victim = turn % (self._count + 1)
+        if self._count == 1 or victim == self._count:
+            self.kill()
+            self.restart()
+        else:
+            lines = self._server.lines
+            started = [
+                line for line in lines if line["event"] == "worker started" and line["worker"] == victim
+            ]
+            os.kill(int(str(started[-1]["worker_pid"])), signal.SIGKILL)
+            wait(lambda: self._starts(victim) > len(started), f"worker {victim} is started again")
+        wait(lambda: all(map(_listens, self._places())), "all brokers listen")
+
+    def _starts(self, worker: int) -> int:
+        return sum(
+            line["event"] == "worker started" and line["worker"] == worker
+            for line in list(self._server.lines)
+        )
+
+    def _places(self) -> list[tuple[str, int]]:
+        first = self._server.last_address("kafka")
+        return [(first.host, first.port + number) for number in range(self._count)]
+
+
+@contextmanager
+def brokers(workers: int) -> Iterator[Brokers]:
+    with tempfile.TemporaryDirectory(prefix="mainstem-") as directory:
+        found = Brokers(Path(directory), workers)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def _listens(place: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(place, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 class Java:
     """The jars of Apache Kafka, and the server that its programs talk to."""
 
-    def __init__(self, folder: Path, broker: ThrowAwayBroker) -> None:
+    def __init__(self, folder: Path, broker: Brokers) -> None:
         self.folder = folder
         self.broker = broker
         self._java = program("java")
@@ -72,6 +134,12 @@ class Java:
             raise RuntimeError(f"{name} {' '.join(arguments)}: {done.returncode}\n{done.stdout[-3000:]}")
         return done.stdout
 
+    def fresh(self, name: str) -> Path:
+        """A folder that holds nothing of an earlier run."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
+
     def start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{main.rpartition('.')[2]}.log").open("ab") as log:
             return subprocess.Popen(
@@ -88,9 +156,16 @@ def fetch(folder: Path) -> None:
     if not pom.exists() or pom.read_text() != wanted or not (folder / "jars").exists():
         pom.write_text(wanted)
         call([maven, "-q", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"], folder)
-    (folder / "classes").mkdir(exist_ok=True)
-    sources = (Path(__file__).parent / "java").glob("*.java")
-    call([javac, "-cp", f"{folder / 'jars'}/*", "-d", folder / "classes", *sources], folder)
+    classes = folder / "classes"
+    classes.mkdir(exist_ok=True)
+    sources = sorted((Path(__file__).parent / "java").glob("*.java"))
+    if not all(_compiled(source, classes) for source in sources):  # another run may be using them
+        call([javac, "-cp", f"{folder / 'jars'}/*", "-d", classes, *sources], folder)
+
+
+def _compiled(source: Path, classes: Path) -> bool:
+    made = classes / f"{source.stem}.class"
+    return made.exists() and made.stat().st_mtime > source.stat().st_mtime
 
 
 def values(kafka: str, topic: str, partitions: int) -> list[bytes]:

@@ -1,12 +1,14 @@
 """Kafka Streams, Connect and MirrorMaker 2 through kills of themselves and of the server.
 
-`OUTSIDE_KILLS` is the number of kills of each of the two.
+`OUTSIDE_KILLS` is the number of kills of each of the two. After `OUTSIDE_SECONDS` a check makes no more kills, and says
+how many it made.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,11 +22,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 
 from mainstem.testing.broker import throw_away_broker
+from mainstem.testing.ports import consecutive_ports
 from tools.outside.kafka_java_kit import PATIENCE_S, Java, asked, records, values, wait
 
 KILLS = int(os.environ.get("OUTSIDE_KILLS", "2"))
+SECONDS = float(os.environ.get("OUTSIDE_SECONDS", "inf"))
 _WORDS = ("alpha", "beta", "gamma", "delta")
-_CONNECT_PORT = 28083
 
 
 class _Program:
@@ -32,6 +35,7 @@ class _Program:
 
     def __init__(self, java: Java, main: str, *arguments: str) -> None:
         self._java = java
+        self.name = main.rpartition(".")[2]
         self._command = (main, *arguments)
         self.process: subprocess.Popen[bytes] = java.start(*self._command)
 
@@ -51,15 +55,20 @@ class _Program:
 
 def _through_kills(java: Java, programs: Sequence[_Program], feed: Callable[[int], None]) -> None:
     """Feed the programs, and kill one of them and the server in turn."""
+    until, kills = time.monotonic() + SECONDS, 0
     try:
-        for step in range(2 * KILLS):
-            feed(step)
-            if step % 2:
-                java.broker.kill()
-                java.broker.restart()
+        while kills < 2 * KILLS and time.monotonic() < until:
+            feed(kills)
+            if kills % 2:
+                java.broker.crash(kills // 2)
             else:
-                programs[step // 2 % len(programs)].restart()
-        feed(2 * KILLS)
+                programs[kills // 2 % len(programs)].restart()
+            kills += 1
+        feed(kills)
+        print(
+            f"  {programs[0].name}: {kills - kills // 2} kills of the program, {kills // 2} of the server",
+            flush=True,
+        )
     except BaseException:
         _end(programs)
         raise
@@ -106,7 +115,7 @@ class _Words:
 def check_streams_counts_exactly_once_through_kills(java: Java) -> None:
     words = _Words(java, "lines", "counts")
     program = _Program(
-        java, "WordCount", java.kafka, str(java.folder / "state"), "wordcount", "lines", "counts",
+        java, "WordCount", java.kafka, str(java.fresh("state")), "wordcount", "lines", "counts",
         "consumer.session.timeout.ms=6000",
     )  # fmt: skip
     _through_kills(java, [program], words.feed)
@@ -123,7 +132,7 @@ def check_streams_group_counts_exactly_once_through_kills(java: Java) -> None:
     words = _Words(java, "lines-of-group", "counts-of-group")
     first, second = (
         _Program(
-            java, "WordCount", java.kafka, str(java.folder / f"state-{number}"), "wordcount-group",
+            java, "WordCount", java.kafka, str(java.fresh(f"state-{number}")), "wordcount-group",
             "lines-of-group", "counts-of-group", "group.protocol=streams",
         )
         for number in (1, 2)
@@ -197,6 +206,7 @@ def check_members_change_the_group_protocol_one_by_one(java: Java) -> None:
 
 
 def check_connect_reads_a_file_exactly_once_through_kills(java: Java) -> None:
+    url = f"http://127.0.0.1:{consecutive_ports(1)}"
     settings = java.folder / "connect.properties"
     settings.write_text(
         "\n".join(
@@ -207,7 +217,7 @@ def check_connect_reads_a_file_exactly_once_through_kills(java: Java) -> None:
                 *(f"{name}.storage.replication.factor=1" for name in ("config", "offset", "status")),
                 "key.converter=org.apache.kafka.connect.storage.StringConverter",
                 "value.converter=org.apache.kafka.connect.storage.StringConverter",
-                f"listeners=http://127.0.0.1:{_CONNECT_PORT}",
+                f"listeners={url}",
                 "offset.flush.interval.ms=500",
                 "session.timeout.ms=6000",
                 "heartbeat.interval.ms=1000",
@@ -230,9 +240,9 @@ def check_connect_reads_a_file_exactly_once_through_kills(java: Java) -> None:
         wait(lambda: len(values(java.kafka, "copied", 1)) > len(lines) - len(fresh), "lines arrive")
 
     try:
-        wait(lambda: asked(f"http://127.0.0.1:{_CONNECT_PORT}/") is not None, "Connect starts")
-        _connect("source", "FileStreamSource", source, {"topic": "copied"})
-        _connect("sink", "FileStreamSink", copy, {"topics": "copied"})
+        wait(lambda: asked(f"{url}/") is not None, "Connect starts")
+        _connect(url, "source", "FileStreamSource", source, {"topic": "copied"})
+        _connect(url, "sink", "FileStreamSink", copy, {"topics": "copied"})
         _through_kills(java, [connect], feed)
         wait(
             lambda: len(values(java.kafka, "copied", 1)) >= len(lines), f"{len(lines)} lines are in the topic"
@@ -244,7 +254,7 @@ def check_connect_reads_a_file_exactly_once_through_kills(java: Java) -> None:
         connect.kill()
 
 
-def _connect(name: str, kind: str, file: Path, settings: dict[str, str]) -> None:
+def _connect(url: str, name: str, kind: str, file: Path, settings: dict[str, str]) -> None:
     config = {
         "connector.class": f"org.apache.kafka.connect.file.{kind}Connector",
         "tasks.max": "1",
@@ -252,10 +262,7 @@ def _connect(name: str, kind: str, file: Path, settings: dict[str, str]) -> None
         **settings,
     }
     wait(
-        lambda: (
-            asked(f"http://127.0.0.1:{_CONNECT_PORT}/connectors", {"name": name, "config": config})
-            is not None
-        ),
+        lambda: asked(f"{url}/connectors", {"name": name, "config": config}) is not None,
         f"the connector {name} is created",
     )
 
@@ -282,7 +289,7 @@ def check_mirror_maker_copies_exactly_once_through_kills(java: Java) -> None:
                     "b.session.timeout.ms=6000",
                     "b.heartbeat.interval.ms=1000",
                     "dedicated.mode.enable.internal.rest=true",
-                    "listeners=http://127.0.0.1:28084",
+                    f"listeners=http://127.0.0.1:{consecutive_ports(1)}",
                 ]
             )
         )

@@ -1,7 +1,12 @@
-"""The tests of Python's Kafka clients. No distribution contains them: each needs a checkout of its project."""
+"""The tests of Python's Kafka clients. No distribution contains them: each needs a checkout of its project.
+
+OUTSIDE_PYTEST='tests/test_admin.py -k topics' python -m tools.outside aiokafka     # these tests alone
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -162,6 +167,7 @@ def _copy(checkout: Path, folder: Path) -> Path:
 def _pytest(
     python: Path,
     source: Path,
+    tests: str,
     *arguments: str,
     flags: tuple[str, ...] = (),
     share_lock_ms: int | None = None,
@@ -170,14 +176,16 @@ def _pytest(
     """Run pytest against a server. `{kafka}` and `{url}` in the environment stand for its addresses."""
     report = source.parent / "report.xml"
     report.unlink(missing_ok=True)
+    chosen = shlex.split(os.environ.get("OUTSIDE_PYTEST", tests))
     with throw_away_broker(*flags) as broker:
         if share_lock_ms is not None:
             _set_share_lock(broker.bootstrap_servers, share_lock_ms)
         addresses = {"kafka": broker.bootstrap_servers, "url": broker.url}
         output = call(
-            [python, "-m", "pytest", "-q", "--timeout", "180", f"--junitxml={report}", *arguments],
+            [python, "-m", "pytest", "-v", "--timeout", "180", f"--junitxml={report}", *arguments, *chosen],
             source,
             check=False,
+            log=source.parent / "pytest.log",
             environment={"PYTHONPATH": str(source)}
             | {name: value.format(**addresses) for name, value in environment.items()},
         )

@@ -43,6 +43,7 @@ def run(folder: Path) -> Tally:
             [cargo, "test", "--no-fail-fast", "--features", "full", "--target-dir", folder / "target"],
             source,
             check=False,
+            log=folder / "tests.log",
             environment={
                 "TEST_INTEGRATION": "1",
                 "TEST_BROKER_IMPL": "kafka",

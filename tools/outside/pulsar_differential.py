@@ -135,4 +135,14 @@ def _difference(first: Answer, second: Answer, at: str = "") -> str | None:
     return None if first == second else f"{at} {json.dumps(first)[:600]} ≠ {json.dumps(second)[:600]}"
 
 
-SUITES = (Suite("pulsar-differential", VERSION, run, {}),)
+SUITES = (
+    Suite(
+        "pulsar-differential",
+        VERSION,
+        run,
+        {
+            "admin GET: .body.batchIndex: Mainstem has none*": "the id at a time, of a topic without messages: that "
+            "of Pulsar is an id of a message in a batch"
+        },
+    ),
+)

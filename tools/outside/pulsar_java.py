@@ -9,7 +9,29 @@ from mainstem.testing.server import ServerProcess
 from tools.outside.suite import Suite, Tally, call, program
 
 VERSION = "4.0.7"
-CHECKS = ("transactions", "abort", "batches", "key_shared", "schemas", "patterns")
+CHECKS = (
+    *(
+        "transactions",
+        "abort",
+        "batches",
+        "key_shared",
+        "schemas",
+        "patterns",
+        "dead_letters",
+        "retry_letters",
+    ),
+    *(
+        "delayed",
+        "seek",
+        "encryption",
+        "chunks",
+        "batch_indexes",
+        "priorities",
+        "unacked",
+        "key_shared_changes",
+    ),
+    "table_view",
+)
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>mainstem</groupId>

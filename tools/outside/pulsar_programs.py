@@ -243,6 +243,43 @@ def _seek(program: _Program) -> Iterator[Step]:
 _TIMES = ("time 0", "time now")
 
 
+def _own_name(program: _Program, prefix: str) -> str:
+    program.number += 1
+    return f"{prefix}{program.number}"
+
+
+def _pattern(program: _Program) -> Iterator[Step]:
+    pattern = program.random.choice(("t.*", "p.*", ".*1"))
+    yield _client("subscribe_pattern", pattern=pattern, subscription=_own_name(program, "pattern"))
+
+
+def _sticky(program: _Program) -> Iterator[Step]:
+    topic = program.random.choice(_TOPICS[:2])
+    border = program.random.choice((1_000, 20_000, 40_000, 60_000))
+    if (
+        topic not in program.batched
+    ):  # a batch goes where its first key goes, which only these two servers agree on
+        yield _client(
+            "subscribe_sticky", topic=topic, subscription=_own_name(program, "sticky"), border=border
+        )
+
+
+def _dead_letters(program: _Program) -> Iterator[Step]:
+    topic, most = program.random.choice(_TOPICS[:2]), program.random.choice((1, 2))
+    name = _own_name(program, "dead")
+    yield _client("dead_letters", topic=topic, subscription=name, letters=f"{name}-letters", most=most)
+
+
+def _send_chunks(program: _Program) -> Iterator[Step]:
+    topic = program.random.choice(_TOPICS[:2])
+    if topic in program.producers.values():
+        return  # one of them may be exclusive
+    payload = program.payloads(1)[0]
+    program.sent[topic].append(payload)
+    program.batched.add(topic)  # its chunks are several entries
+    yield _client("send_chunks", topic=topic, payload=payload, size=program.random.choice((10, 6_000_000)))
+
+
 def _consumer_last_id(program: _Program) -> Iterator[Step]:
     if program.consumers:
         yield _client("consumer_last_id", slot=program.random.choice(sorted(program.consumers)))
@@ -402,7 +439,8 @@ def _subscription_call(program: _Program) -> Iterator[Step]:
     if choice in ("skip", "skip_all", "reset", "reset time", "expire", "delete"):
         yield from _drained(known, name)
     if choice == "create":
-        yield _admin("PUT", path, at=program.a_position(known) if topic != _PARTITIONED else "earliest")
+        # A position of p0 is one of either partition, and means nothing in the other one.
+        yield _admin("PUT", path, at=program.a_position(known) if topic in _TOPICS[:2] else "earliest")
     elif choice == "delete":
         yield _admin("DELETE", path)
     elif choice == "skip":
@@ -437,6 +475,9 @@ def _topic_call(program: _Program) -> Iterator[Step]:
             _admin("DELETE", f"{path}/{random.choice(_TOPICS)}/properties?key=a"),
             _admin("PUT", f"{path}/{random.choice((*_TOPICS, 'missing'))}/unload"),
             _admin("PUT", f"{path}/bad%20name/partitions", "x"),
+            _admin("GET", f"{path}/t0/messageid/1"),
+            _admin("GET", f"{path}/t0/examinemessage?initialPosition=earliest&messagePosition=1"),
+            _admin("POST", f"{path}/t1/terminate", shown=_only_status),
         )
     )
 
@@ -484,7 +525,8 @@ _NAMESPACE_POLICIES: tuple[tuple[str, Any], ...] = (
     ),
     ("subscriptionExpirationTime", 60),
 )
-_TOPIC_POLICIES: tuple[tuple[str, Any], ...] = (  # not the rates, which only namespaces have in Mainstem
+_TOPIC_POLICIES: tuple[tuple[str, Any], ...] = (
+    ("publishRate", {"publishThrottlingRateInMsg": 100000, "publishThrottlingRateInByte": -1}),
     ("retention", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 100}),
     ("messageTTL?messageTTL=200", None),
     ("deduplicationEnabled", True),
@@ -540,6 +582,10 @@ _CLIENT_STEPS: list[tuple[Maker, float]] = [
     (_use_reader, 4),
     (_read_compacted, 1),
     (_partitions, 1),
+    (_pattern, 1),
+    (_sticky, 1),
+    (_dead_letters, 1),
+    (_send_chunks, 0.5),
 ]
 _ADMIN_STEPS: list[tuple[Maker, float]] = [
     (_look, 5),

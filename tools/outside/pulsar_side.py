@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -23,6 +24,7 @@ Answer = Any  # JSON
 _QUEUE = 1000
 _TIMEOUT_S = 6
 _NACK_MS = 100
+_OWN_SLOT = 9  # of consumers that one step opens and closes
 _NOTHING = 204  # the status of an answer without a body, whatever it was
 _FLUSH_S = 0.15  # after which the client has sent the acknowledgements that it groups
 _TYPES = {
@@ -98,6 +100,15 @@ class PulsarSide:
         )
         return "ok"
 
+    def send_chunks(self, topic: str, payload: str, size: int) -> Answer:
+        """A message that is larger than the server takes, in chunks."""
+        producer = self.client.create_producer(
+            self._topic(topic), batching_enabled=False, chunking_enabled=True
+        )
+        self.ids[payload] = producer.send(f"{payload} {'x' * size}".encode())
+        producer.close()
+        return "ok"
+
     def close_producer(self, slot: int) -> Answer:
         producer = self._producers.pop(slot, None)
         if producer is None:
@@ -139,6 +150,79 @@ class PulsarSide:
 
     # Consumers
 
+    def subscribe_pattern(self, pattern: str, subscription: str) -> Answer:
+        """What a consumer of all topics that match gets at first."""
+        consumer = self.client.subscribe(
+            re.compile(f"persistent://{self.namespace}/{pattern}"),
+            subscription,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        self._consumers[_OWN_SLOT] = _Receiver(consumer, pattern, subscription, "Shared")
+        try:
+            return self.drain(pattern, subscription, 600)
+        finally:
+            del self._consumers[_OWN_SLOT]
+            consumer.unsubscribe()
+
+    def subscribe_sticky(self, topic: str, subscription: str, border: int) -> Answer:
+        """What two Key_Shared consumers get that divide the hash range."""
+        ranges = ((0, border), (border + 1, 65_535))
+        consumers = [
+            self.client.subscribe(
+                self._topic(topic),
+                subscription,
+                consumer_type=pulsar.ConsumerType.KeyShared,
+                initial_position=pulsar.InitialPosition.Earliest,
+                key_shared_policy=pulsar.ConsumerKeySharedPolicy(
+                    key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[one]
+                ),
+            )
+            for one in ranges
+        ]
+        got: list[list[str]] = []
+        keyless: list[str] = []  # the producer's name decides who gets these, and servers choose it
+        for consumer in consumers:
+            receiver = _Receiver(consumer, topic, "sticky", "Exclusive")
+            self._consumers[_OWN_SLOT] = receiver
+            found = self.drain(topic, "sticky")["messages"]
+            with_key = [one["payload"] for one in found if one["key"] or one["ordering key"]]
+            keyless += [one["payload"] for one in found if one["payload"] not in with_key]
+            got.append(with_key)
+        del self._consumers[_OWN_SLOT]
+        for consumer in consumers:
+            consumer.close()
+        return [*got, sorted(keyless)]
+
+    def dead_letters(self, topic: str, subscription: str, letters: str, most: int) -> Answer:
+        """What comes how often to a consumer that acknowledges nothing, and what ends in the dead-letter topic."""
+        consumer = self.client.subscribe(
+            self._topic(topic),
+            subscription,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+            negative_ack_redelivery_delay_ms=_NACK_MS,
+            dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(most, self._topic(letters), "kept"),
+        )
+        receiver = self._consumers[_OWN_SLOT] = _Receiver(consumer, topic, subscription, "Shared")
+        counts: list[list[tuple[str, int]]] = []
+        for _ in range(most + 2):
+            found = self.drain(topic, subscription)["messages"]
+            counts.append(sorted((message["payload"], message["redeliveries"]) for message in found))
+            _negative_acknowledge([(receiver, message) for message in receiver.held.values()])
+            receiver.held.clear()
+            time.sleep(3 * _NACK_MS / 1000)
+        del self._consumers[_OWN_SLOT]
+        consumer.close()
+        dead = self.client.subscribe(
+            self._topic(letters), "read", initial_position=pulsar.InitialPosition.Earliest
+        )
+        self._consumers[_OWN_SLOT] = _Receiver(dead, letters, "read", "Shared")
+        found = self.drain(letters, "read")["messages"]
+        del self._consumers[_OWN_SLOT]
+        dead.close()
+        return {"counts": counts, "dead": sorted(message["payload"] for message in found)}
+
     def subscribe(
         self, slot: int, topic: str, subscription: str, type: str, earliest: bool, name: str, **options: Any
     ) -> Answer:
@@ -167,7 +251,7 @@ class PulsarSide:
         if others and receiver.type in ("Shared", "Key_Shared"):
             # Which consumer had a message is up to the server, and so is what comes again now: ask for everything.
             self._uncounted.add((receiver.topic, receiver.subscription))
-            time.sleep(0.3)  # what comes by itself is there, and not on its way
+            self.drain(receiver.topic, receiver.subscription)  # or what waits at a client would come twice
             self.redeliver(receiver.topic, receiver.subscription)
         return "ok"
 
@@ -199,7 +283,7 @@ class PulsarSide:
                     except pulsar.Timeout:
                         break
                     last = time.monotonic()
-                    receiver.held[message.data().decode()] = message
+                    receiver.held[_payload(message)] = message
                     shown = self._shown(message)
                     if (topic, subscription) in self._uncounted:
                         del shown["redeliveries"]
@@ -209,7 +293,7 @@ class PulsarSide:
         return {"in order": in_order, "messages": found if in_order else sorted(found, key=json.dumps)}
 
     def _shown(self, message: Any) -> dict[str, Any]:
-        payload = message.data().decode()
+        payload = _payload(message)
         sent = self.ids.setdefault(payload, message.message_id())
         return {
             "payload": payload,
@@ -235,7 +319,7 @@ class PulsarSide:
         held = self._held(topic, subscription, payloads)
         for receiver, message in held:
             receiver.consumer.acknowledge(message)
-            del receiver.held[message.data().decode()]
+            del receiver.held[_payload(message)]
         time.sleep(_FLUSH_S)
         return len(held)
 
@@ -248,9 +332,9 @@ class PulsarSide:
 
     def negative_acknowledge(self, topic: str, subscription: str, payloads: list[str]) -> Answer:
         held = self._held(topic, subscription, payloads)
+        _negative_acknowledge(held)
         for receiver, message in held:
-            receiver.consumer.negative_acknowledge(message)
-            del receiver.held[message.data().decode()]
+            del receiver.held[_payload(message)]
         time.sleep(2 * _NACK_MS / 1000)
         return len(held)
 
@@ -401,6 +485,21 @@ class PulsarSide:
         if isinstance(value, str):
             return value.replace(self._http, "HTTP").replace(self._url, "PULSAR")
         return value
+
+
+def _negative_acknowledge(held: list[tuple[_Receiver, Any]]) -> None:
+    """Once for each entry. The client asks for whole entries when its timer runs: for one twice, and gets it twice,
+    if the timer runs between two messages of a batch."""
+    entries = {
+        (id(receiver), _id(message.message_id())[:3]): (receiver, message) for receiver, message in held
+    }
+    for receiver, message in entries.values():
+        receiver.consumer.negative_acknowledge(message)
+
+
+def _payload(message: Any) -> str:
+    """What names a message: large ones have more behind it."""
+    return str(message.data().decode().partition(" ")[0])
 
 
 def _id(message_id: Any) -> tuple[int, int, int, int]:

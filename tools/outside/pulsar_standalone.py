@@ -39,7 +39,6 @@ loadBalancerEnabled=false
 transactionCoordinatorEnabled=false
 acknowledgmentAtBatchIndexLevelEnabled=true
 delayedDeliveryTickTimeMillis=100
-journalSyncData=false
 defaultRetentionTimeInMinutes=-1
 defaultRetentionSizeInMB=-1
 brokerDeleteInactiveTopicsEnabled=false
@@ -57,8 +56,10 @@ _OPENED = (
 class PulsarStandalone:
     """A running server. Its files are below `folder`, and are new at each start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, synced: bool = False) -> None:
+        """`synced`: its journal syncs before a message is acknowledged, which its own settings say too."""
         self._folder = folder
+        self._synced = synced
         self._process: subprocess.Popen[bytes] | None = None
         self.pulsar = f"127.0.0.1:{_free_port()}"
         self.http = f"127.0.0.1:{_free_port()}"
@@ -71,7 +72,8 @@ class PulsarStandalone:
         settings = data / "standalone.conf"
         ports = {"brokerServicePort": self.pulsar, "webServicePort": self.http}
         settings.write_text(
-            _SETTINGS + "".join(f"{name}={address.rpartition(':')[2]}\n" for name, address in ports.items())
+            f"{_SETTINGS}journalSyncData={str(self._synced).lower()}\n"
+            + "".join(f"{name}={address.rpartition(':')[2]}\n" for name, address in ports.items())
         )
         command = [
             *(program("java"), "-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
@@ -103,6 +105,12 @@ class PulsarStandalone:
                 if time.monotonic() > deadline:
                     raise RuntimeError("Pulsar did not start in time") from None
                 time.sleep(0.5)
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("Pulsar does not run")
+        return self._process.pid
 
     def stop(self) -> None:
         if self._process is not None:

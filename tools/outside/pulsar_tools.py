@@ -135,7 +135,11 @@ _SCRIPT: tuple[Step, ...] = (
     Step(f"admin topicPolicies get-backlog-quota {_ONE}", "consumer_backlog_eviction"),
     Step(f"admin topicPolicies set-max-producers {_ONE} -p 5"),
     Step(f"admin topicPolicies get-max-producers {_ONE}", "5"),
-    Step(f"admin topicPolicies set-publish-rate {_ONE} -m 10"),
+    Step(f"admin topicPolicies set-publish-rate {_ONE} -m 1000"),
+    Step(f"admin topicPolicies get-publish-rate {_ONE}", '"publishThrottlingRateInMsg" : 1000'),
+    Step(f"admin topicPolicies remove-publish-rate {_ONE}"),
+    Step(f"admin topicPolicies set-dispatch-rate {_ONE} -md 1000"),
+    Step(f"admin topicPolicies get-dispatch-rate {_ONE}", '"dispatchThrottlingRateInMsg" : 1000'),
     Step(f"admin schemas delete {_ONE}"),
     Step(f"admin topics terminate {_ONE}", "successfully terminated"),
     Step(f"admin topics truncate {_ONE}"),
@@ -150,7 +154,6 @@ _SCRIPT: tuple[Step, ...] = (
 _NO_EFFECT = "a policy without effect is refused, with the reason"
 _EXPECTED = {
     "admin namespaces set-persistence *": _NO_EFFECT,
-    "admin topicPolicies set-publish-rate *": "rates are those of namespaces",
     "admin broker-stats *": "metrics are at /metrics",
     "admin functions *": "there are no functions",
 }

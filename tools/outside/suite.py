@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -65,23 +66,25 @@ def call(
     *,
     check: bool = True,
     environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> str:
-    """Run a command and return what it wrote. Raises RuntimeError if it fails and `check` is set."""
+    """Run a command and return what it wrote, to `log` as well. Raises RuntimeError if it fails and `check` is set."""
     words = [str(word) for word in command]
-    done = subprocess.run(
-        words,
-        cwd=cwd,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    with tempfile.TemporaryFile() if log is None else log.open("w+b") as written:
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        written.seek(0)
+        output = written.read().decode(errors="replace")
     if check and done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)} failed with {done.returncode}:\n{done.stdout[-4000:]}")
-    return done.stdout
+        raise RuntimeError(f"{' '.join(words)} failed with {done.returncode}:\n{output[-4000:]}")
+    return output
 
 
 def python_with(folder: Path, *packages: str) -> Path:
@@ -154,4 +157,18 @@ def of_cargo(output: str) -> Tally:
         elif result.startswith("FAILED"):
             start = output.find(f"---- {name} stdout ----")
             tally.failed[name] = output[start : start + 1500] if start >= 0 else ""
+    return tally
+
+
+def of_lines(output: str) -> Tally:
+    """The results of our own programs: lines of JSON with the name of a check, and why it failed."""
+    tally = Tally()
+    for line in output.splitlines():
+        if not line.startswith('{"name"'):
+            continue
+        result = json.loads(line)
+        if "failed" in result:
+            tally.failed[result["name"]] = result["failed"]
+        else:
+            tally.passed.append(result["name"])
     return tally
