@@ -44,9 +44,10 @@ check: setup     ## run ruff, mypy --strict and the import contracts
 test: check      ## run the checks, then every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-cluster: setup ## run the tests of the doors against three brokers, with the log in S3, then in etcd
+test-cluster: setup ## run the tests of the doors against three brokers, with the log in S3, then in etcd, and against two workers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-bucket $(THROUGH)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through cluster-etcd $(THROUGH)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --through workers $(THROUGH)
 
 # Each suite is fetched in a pinned version into build/outside, and skipped with a reason where its tools are missing.
 test-outside: setup ## run other projects' suites against this server (Go, Rust, Java and Python clients)
@@ -79,6 +80,7 @@ bench: setup     ## run the benchmarks, with a raw baseline in the same run
 bench-peers: setup ## compare other systems under the same load, and write docs/benchmarks.md
 	$(PIP) -e '.[peers]'
 	$(BIN)/python -m tools.bench.peers
+	$(BIN)/python -m tools.bench.peers.pulsar_pair
 
 chaos: setup     ## run the long seeded crash tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --chaos

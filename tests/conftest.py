@@ -31,6 +31,14 @@ _FORKS = Forks()
 if sys.platform == "linux":
     server.start = _FORKS.start
 
+# Folders with the dearest tests, and about how many seconds they take together.
+_DEAR_S = {
+    "tests/spark/": 370,
+    "tests/cluster/": 330,
+    "tests/doors/attacks/": 250,
+    "tests/console/": 170,
+}
+
 _SEEDS = {  # (a normal run, --chaos)
     "sweep_seed": (2, 12),
     "walk_seed": (16, 200),
@@ -65,8 +73,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Those that take longest first: begun last, they would leave one worker at it while the others have nothing to do.
-    items.sort(key=lambda item: "tests/spark/" not in item.nodeid)
+    spread = spread_dear_tests(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    assert len(spread) == len(items), "no test is left out"
+    items[:] = spread
     if config.getoption("--through") is None:
         return
     for item in items:
@@ -75,6 +84,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=alone.args[0]))
         elif "ephemeral" in str(getattr(getattr(item, "callspec", None), "params", {})):
             item.add_marker(pytest.mark.skip(reason="brokers that share a log refuse ephemeral topics"))
+
+
+def spread_dear_tests(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in another order. Each worker begins with an equal share of the list, in order, and takes single tests
+    from the end of others' shares when it is done. So a share begins with folders of dear tests, which stay together
+    and share their servers, and ends with cheap ones, which divide well."""
+    dear: dict[str, list[pytest.Item]] = {folder: [] for folder in _DEAR_S}
+    cheap: list[pytest.Item] = []
+    for item in items:
+        folder = next((folder for folder in _DEAR_S if item.nodeid.startswith(folder)), "")
+        dear.get(folder, cheap).append(item)
+    loads = [0] * workers
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for folder, found in dear.items():
+        lightest = loads.index(min(loads))
+        loads[lightest] += _DEAR_S[folder]
+        shares[lightest] += found
+    for number, share in enumerate(shares):
+        room = len(items) * (number + 1) // workers - len(items) * number // workers - len(share)
+        share += cheap[: max(room, 0)]
+        del cheap[: max(room, 0)]
+    return [item for share in shares for item in share] + cheap
 
 
 def pytest_sessionfinish() -> None:

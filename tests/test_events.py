@@ -91,3 +91,9 @@ def test_lines_of_other_loggers_keep_their_fields() -> None:
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["part"], first["event"], first["stream"]) == ("log", "records lost", 3)
     assert (second["part"], second["event"]) == ("asyncio", "something odd")
+
+
+def test_a_handler_of_another_program_prints_the_fields(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "mainstem.consumer"):
+        events.named("consumer").warning("records gone", topic="a b", partition=3)
+    assert caplog.messages == ['records gone topic="a b" partition=3']

@@ -13,7 +13,8 @@ from msgspec import UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from mainstem.api.base import ErrorResponse
-from mainstem.api.routes import CATALOG, ROUTES, structs_in
+from mainstem.api.route import CATALOG
+from mainstem.api.routes import ROUTES, structs_in
 
 TARGET = Path(__file__).parents[1] / "console" / "src" / "types.ts"
 

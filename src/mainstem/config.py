@@ -97,7 +97,7 @@ class Config:
     s3_advertise: Annotated[
         Address | None,
         _ADVERTISED,
-        "Address that S3 clients use for this broker; none: the port of the door at the host that they call it by.",
+        "Address that S3 clients use for this broker; none: the host of their request, and the port of the door.",
     ] = None
     kafka_advertise: Annotated[
         Address | None,
@@ -357,30 +357,30 @@ class Config:
         "File with users, one per line or comma-separated, written as in --kafka-users.",
     ] = None
     insecure: Annotated[
-        bool, _FLAG, "Allow doors to listen on other addresses than loopback without authentication."
+        bool, _FLAG, "Allow doors without authentication to listen on addresses other than loopback."
     ] = False
     insecure_http: Annotated[
-        bool, _FLAG, "Let anonymous clients do everything over HTTP, although access is restricted."
+        bool, _FLAG, "Let anonymous clients do everything over HTTP, even if access is restricted."
     ] = False
     insecure_kafka: Annotated[
         bool,
         _FLAG,
-        "Let anonymous clients do everything over Kafka, although access is restricted.",
+        "Let anonymous clients do everything over Kafka, even if access is restricted.",
     ] = False
     insecure_text: Annotated[
         bool,
         _FLAG,
-        "Let anonymous clients do everything at the text door, although access is restricted.",
+        "Let anonymous clients do everything at the text door, even if access is restricted.",
     ] = False
     insecure_s3: Annotated[
         bool,
         _FLAG,
-        "Let anonymous clients do everything at the S3 door, although access is restricted.",
+        "Let anonymous clients do everything at the S3 door, even if access is restricted.",
     ] = False
     insecure_pulsar: Annotated[
         bool,
         _FLAG,
-        "Let anonymous clients do everything at the Pulsar door, although access is restricted.",
+        "Let anonymous clients do everything at the Pulsar door, even if access is restricted.",
     ] = False
     allowed_origins: Annotated[
         str,

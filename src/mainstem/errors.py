@@ -46,6 +46,7 @@
     │   ├── TableChanged            another commit to the table came first
     │   ├── InvalidTransaction      no transaction is open, or it does not include this
     │   ├── TransactionConflict     another transaction acknowledges the same records
+    │   ├── SubscriptionMoved       another broker serves the consumers of the subscription
     │   └── BrokerNumberTaken, BrokerFenced: another process has the number, or a newer epoch
     ├── SubscriptionBusy            consumers of another type, or an exclusive one, are connected
     ├── GroupRefused                the coordinator of a group rejected a call
@@ -142,7 +143,7 @@ class InvalidRecordTime(InvalidRecords):
 
 
 class CorruptBatch(InvalidBatch):
-    """A record batch whose checksum does not match its bytes."""
+    """A record batch whose checksum does not match its bytes, or whose format is unknown."""
 
 
 class UnsupportedFormat(InvalidBatch):
@@ -263,11 +264,11 @@ class ApiKeyNotFound(NotFound):
 
 
 class TransactionForbidden(Forbidden):
-    """The transactional id is not the client's to write with."""
+    """The client may not write with the transactional id."""
 
 
 class ProducerForbidden(Forbidden):
-    """The producer id is another client's."""
+    """The producer id belongs to another client."""
 
 
 class Rejected(MainstemError):
@@ -301,7 +302,7 @@ class BacklogFull(TopicFull):
 
 
 class BacklogHeld(BacklogFull):
-    """The same, and producers wait instead of failing."""
+    """As BacklogFull, but producers wait instead of failing."""
 
 
 class TopicNotEmpty(Rejected):
@@ -421,6 +422,14 @@ class InvalidTransaction(Rejected):
 
 class TransactionConflict(Rejected):
     """The records are acknowledged, or another open transaction acknowledges them."""
+
+
+class SubscriptionMoved(Rejected):
+    """Another broker serves the consumers of the subscription: they have to connect to that one."""
+
+    def __init__(self, subscription: str) -> None:
+        super().__init__(f"another broker serves subscription {subscription!r}: look the topic up again")
+        self.subscription = subscription
 
 
 class BrokerNumberTaken(Rejected):
@@ -642,7 +651,7 @@ class Throttled(Unavailable):
 
 
 class CapacityReached(Throttled):
-    """A limit on what the server or a namespace holds. It does not pass by itself."""
+    """A limit on what the server or a namespace stores is reached. Waiting does not help."""
 
 
 class Unreachable(Unavailable):
@@ -883,3 +892,11 @@ def described(error: Exception) -> str:
     """Return the message, prefixed with the type unless it is a Mainstem or operating system error."""
     text = str(error) if isinstance(error, MainstemError | OSError) else f"{type(error).__name__}: {error}"
     return text.encode(errors="backslashreplace").decode()  # neither JSON nor Arrow takes lone surrogates
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Free what an error holds once it is answered: its frames hold the request, and often the error itself, so that
+    all of it would stay until the garbage collector runs."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -15,8 +15,22 @@ from typing import Literal, TextIO
 Format = Literal["text", "json"]
 
 _ROOT = "mainstem"
-_FIELDS = "event_fields"
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+
+
+class LoggedEvent:
+    """The message of a log record: a name, which never changes, and fields.
+
+    The handler of a program that imports Mainstem prints both: `records gone topic=orders partition=0`."""
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, fields: dict[str, object]) -> None:
+        self.name = name
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *_pairs(self.fields)])
 
 
 class EventLog:
@@ -39,15 +53,15 @@ class EventLog:
 
     def exception(self, event: str, **fields: object) -> None:
         """Log an unexpected error with the traceback of the exception being handled."""
-        self._logger.error(event, exc_info=True, extra={_FIELDS: fields})
+        self._logger.error(LoggedEvent(event, fields), exc_info=True)
 
     def failure(self, event: str, error: BaseException, **fields: object) -> None:
         """Like `exception`, for an exception that is not being handled."""
-        self._logger.error(event, exc_info=error, extra={_FIELDS: fields})
+        self._logger.error(LoggedEvent(event, fields), exc_info=error)
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={_FIELDS: fields})
+            self._logger.log(level, LoggedEvent(event, fields))
 
 
 def named(name: str) -> EventLog:
@@ -67,14 +81,17 @@ def configure(format: str = "auto", level: str = "info", stream: TextIO | None =
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    fields: dict[str, object] = {
-        key: value for key, value in vars(record).items() if key not in _STANDARD and key != _FIELDS
-    }
-    fields |= getattr(record, _FIELDS, {})
+    fields: dict[str, object] = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    if isinstance(record.msg, LoggedEvent):
+        fields |= record.msg.fields
     if record.exc_info and record.exc_info[0] is not None:
         fields["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
         fields["traceback"] = logging.Formatter().formatException(record.exc_info)
     return fields
+
+
+def _name(record: logging.LogRecord) -> str:
+    return record.msg.name if isinstance(record.msg, LoggedEvent) else record.getMessage()
 
 
 def _stamp(record: logging.LogRecord) -> str:
@@ -92,17 +109,19 @@ class _JsonLine(logging.Formatter):
             "ts": _stamp(record),
             "level": record.levelname.lower(),
             "part": _part(record),
-            "event": record.getMessage(),
+            "event": _name(record),
         }
         return json.dumps(head | (_fields(record) | head), default=str, ensure_ascii=False)
 
 
 class _TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        head = (
-            f"{_stamp(record)} {record.levelname.lower():<7} {_part(record)}: {_escaped(record.getMessage())}"
-        )
-        return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in _fields(record).items())])
+        head = f"{_stamp(record)} {record.levelname.lower():<7} {_part(record)}: {_escaped(_name(record))}"
+        return " ".join([head, *_pairs(_fields(record))])
+
+
+def _pairs(fields: dict[str, object]) -> list[str]:
+    return [f"{key}={_quoted(value)}" for key, value in fields.items()]
 
 
 def _escaped(text: str) -> str:

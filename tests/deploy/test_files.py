@@ -83,10 +83,46 @@ def test_a_key_in_the_wrong_place_is_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "kubernetes/mainstem.yaml"])
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.single.yaml", "kubernetes/mainstem.yaml"])
 def test_a_file_that_nobody_ran_says_so(name: str) -> None:
     head = read(name).split("\n\n")[0]
-    assert re.search(r"The project has not (built|started) (this|these) (image|containers|pods)\.", head)
+    assert re.search(r"The project has not started these (containers|pods)\.", head)
+
+
+def test_the_single_broker_is_that_of_the_image_with_kafka_in_reach() -> None:
+    single = yaml.safe_load(read("compose.single.yaml"))
+    assert misfits(single, COMPOSE) == []
+    (broker,) = single["services"].values()
+    given = {key: re.sub(r"\$\{.*\}", "key", value) for key, value in broker["environment"].items()}
+    assert given.keys() <= _SETTINGS
+    config = resolve({}, {**variables(of("ENV")[0]), **given}).config
+    ports = {one.rsplit(":", 1)[1]: one.rpartition(":")[0] for one in broker["ports"]}
+    assert [str(one.port) for one in config.kafka] == ["9092"]
+    assert str(config.kafka_advertise) == "localhost:9092"
+    assert ports.keys() == {"4000", "9092"}
+    assert all(host.startswith("127.0.0.1:") for host in ports.values())
+
+
+def test_the_unit_is_valid_and_its_variables_are_settings(tmp_path: Path) -> None:
+    unit = read("systemd/mainstem.service")
+    given = variables(re.search(r"^Environment=(.*)$", unit, re.M)[1])  # type: ignore[index]
+    ours = {name: value for name, value in given.items() if name.startswith(ENV_PREFIX)}
+    assert ours.keys() <= _SETTINGS
+    resolve({}, ours)
+    (command,) = re.findall(r"^ExecStart=(\S+) (.*)$", unit, re.M)
+    assert command == ("/opt/mainstem/bin/mainstem", "serve --data-dir ${STATE_DIRECTORY}")
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:
+        copy = tmp_path / "mainstem.service"
+        copy.write_text(unit.replace(command[0], sys.executable), encoding="utf-8")
+        done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_kustomization_has_the_manifest_and_its_image() -> None:
+    found = yaml.safe_load(read("kubernetes/kustomization.yaml"))
+    assert all((DEPLOY / "kubernetes" / name).exists() for name in found["resources"])
+    assert found["images"] == [{"name": "mainstem", "newTag": VERSION}]
 
 
 def test_the_image_is_pinned_small_and_not_roots() -> None:

@@ -46,10 +46,12 @@ with mainstem.Client() as client:
         print(job.value)
     with client.consumer("orders", group="g") as consumer:
         print(next(iter(consumer)).topic)
-    try:
-        client.read_arrow("orders")
-    except mainstem.MainstemError as error:
-        print(error)
+    print(client.sql_json("select count(*) as n from orders").rows)
+    for needs_arrow in (lambda: client.read_arrow("orders"), lambda: client.sql("select 1 as n").rows()):
+        try:
+            needs_arrow()
+        except mainstem.MainstemError as error:
+            print(error)
 try:
     mainstem.open("log")
 except ImportError as error:
@@ -128,7 +130,9 @@ def test_the_client_works_without_the_packages_of_the_server(dist: Path, tmp_pat
         "101 [[('trace', b't1')]]",
         "{'to': 'ada'}",
         "orders",
+        "[[101]]",
         "this needs 'pyarrow', which is not installed: pip install pyarrow",
+        "results of SQL are Arrow, which is not installed: pip install pyarrow, or use sql_json()",
         "mainstem-client has no mainstem.open: pip install mainstem",
         "[]",
     ]
@@ -160,11 +164,11 @@ def test_the_core_serves_every_door_and_names_the_extra_that_is_missing(dist: Pa
             events = []
             for line in server.stderr:
                 events.append(line)
-                if "lake not installed" in line:
+                if "extra=lake" in line:
                     break
             bound = json.loads(ports.read_text())
             assert {*doors} <= {*bound}, "".join(events)
-            assert any("sql not installed" in line and "mainstem[sql]" in line for line in events)
+            assert any("extra=sql" in line and "mainstem[sql]" in line for line in events)
             assert "mainstem[lake]" in events[-1]
             produced_by_kafka_and_read_by_http(bound)
             with Client(f"http://{bound['http']}") as client:

@@ -25,6 +25,10 @@ RUN = [page for page in PAGES if any(block.runs for block in blocks_of(page))]
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(test_\w+))?")
+_USED = re.compile(
+    r"mainstem (?:topic create|produce|consume) ([a-z][\w-]*)|/v0/topics/([\w-]+)"
+    r"|\.(?:produce|subscribe)\(\[?\"([\w-]+)\"|mainstem\.open\(\"([\w-]+)\"\)"
+)
 _DEFAULT_PORTS = {"http": 4000, "kafka": 9092, "pulsar": 6650, "text": 9091, "s3": 4001}
 
 
@@ -59,6 +63,7 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
             env={
                 **os.environ,
                 "MAINSTEM_URL": f"http://{addresses['http']}",
+                "XDG_CONFIG_HOME": str(tmp_path / "config"),
                 "PATH": f"{tools}:{os.environ['PATH']}",
             },
             capture_output=True,
@@ -100,6 +105,25 @@ def test_what_is_not_run_is_listed_and_little() -> None:
     for page, block in left_out:
         print(f"{named(page)}:{block.line}: {block.said}")  # noqa: T201
     assert len(left_out) < len(able) / 2
+
+
+def test_no_page_creates_what_another_one_has_created() -> None:
+    """A reader goes through the pages in the order of the menu, with one server and in one folder."""
+    menu = re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    used: dict[str, str] = {}  # topics and folders, and the page where they come first
+    created = 0
+    for page in [ROOT / "README.md", *(DOCS / name for name in menu if name != "commands.md")]:
+        codes = [block.code for block in blocks_of(page) if block.runs]
+        for name in re.findall(
+            r"^mainstem topic create (\S+)|mainstem\.open\(\"(\S+)\"\)", "".join(codes), re.M
+        ):
+            made = name[0] or name[1]
+            created += 1
+            assert used.get(made, page.name) == page.name, f"{page.name}: {made} is there since {used[made]}"
+        for code in codes:
+            for made in re.findall(_USED, code):
+                used.setdefault(next(filter(None, made)), page.name)
+    assert created > 5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -56,6 +56,11 @@ def test_what_was_there_is_allowed_and_more_is_not(tmp_path: Path) -> None:
     assert code == 1
     assert "class A is defined 3 times" in output
     assert "2 phrases that we do not write, 1 allowed" in output
+    allowed = (tmp_path / "tools" / "names_allowed.json").read_text()
+    code, output = _check(tmp_path, "--write")
+    assert code == 1
+    assert "phrases: there are more cases than tools/names_allowed.json records" in output
+    assert (tmp_path / "tools" / "names_allowed.json").read_text() == allowed
 
 
 def test_private_attributes_of_other_modules_are_found_in_tests(tmp_path: Path) -> None:

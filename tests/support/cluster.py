@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.errors import BrokerFenced
+from mainstem.ports.clock import Clock
 from mainstem.ports.commitlog.shared.open import SharedPlace
 from mainstem.testing.server import ServerProcess
 
@@ -119,13 +120,15 @@ def broker_processes(directory: Path, *flags: str) -> Iterator[BrokerProcesses]:
 
 
 @asynccontextmanager
-async def brokers_here(directory: Path, *names: str) -> AsyncIterator[list[Broker]]:
+async def brokers_here(
+    directory: Path, *names: str, clock: Clock | None = None
+) -> AsyncIterator[list[Broker]]:
     """In this process, over a bucket that is a folder."""
     place = SharedPlace((directory / "bucket").as_uri())
     opened: list[Broker] = []
     try:
         for name in names:
-            opened.append(await Broker.open(BrokerOptions(directory / name, place=place)))
+            opened.append(await Broker.open(BrokerOptions(directory / name, place=place), clock))
         yield opened
     finally:
         for broker in opened:

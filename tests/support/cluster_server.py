@@ -22,7 +22,6 @@ from types import TracebackType
 from mainstem.address import Address
 from mainstem.broker.broker import BrokerOptions
 from mainstem.ports.commitlog.shared.open import SharedPlace
-from mainstem.testing.ports import kept_ports
 from mainstem.testing.server import ServerProcess
 from tests.support.etcd import EtcdCluster
 from tests.support.s3 import S3Server
@@ -200,14 +199,7 @@ def end() -> None:
 
 
 def _workers(data_dir: Path, *flags: str, env: dict[str, str] | None) -> ServerProcess:
-    """A server of several workers. Each has its own port for Kafka and Pulsar: the next one."""
-    doors: list[str] = []
-    for door in ("kafka", "pulsar"):
-        ports = kept_ports(_WORKERS)
-        while ports != list(range(ports[0], ports[0] + _WORKERS)):
-            ports = kept_ports(_WORKERS)
-        doors += [f"--{door}", f"127.0.0.1:{ports[0]}"]
-    return ServerProcess(data_dir, "--workers", str(_WORKERS), *doors, *flags, env=env)
+    return ServerProcess(data_dir, "--workers", str(_WORKERS), *flags, env=env)
 
 
 def _name(data_dir: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from mainstem.ports.commitlog.port import (
     Buffer,
@@ -65,6 +65,9 @@ class GatedCommitLog:
 
     def sync_now(self, position: int) -> float | None:
         return self.inner.sync_now(position)
+
+    def sync_soon(self, ended: Callable[[int, Exception | None], None]) -> bool:
+        return False  # as above
 
     async def hold_syncs(self) -> None:
         """Close the gate and let the syncs that passed it before come to their end."""

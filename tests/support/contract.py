@@ -10,7 +10,8 @@ import msgspec
 
 from mainstem.api.base import ErrorResponse
 from mainstem.api.catalog import CatalogError, TokenRefused
-from mainstem.api.routes import CATALOG, JSON, POST_OAUTH_TOKEN, REGISTRY, REGISTRY_JSON, Route
+from mainstem.api.route import CATALOG, JSON, REGISTRY, REGISTRY_JSON, Route
+from mainstem.api.routes import POST_OAUTH_TOKEN
 from mainstem.api.schemas import SchemaError
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.errors import Refusal

@@ -11,9 +11,9 @@ from mainstem.broker.broker import Broker, BrokerOptions
 from mainstem.log.log import Log, LogOptions
 from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.objects.repack.plan import RepackOptions
-from mainstem.ports.clock import ManualClock
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.objectstore.local import LocalObjectStore
+from tests.support.clock import ManualClock
 from tests.support.commitlogs import GatedCommitLog
 from tests.support.files import Policy, SimFiles
 
@@ -50,10 +50,10 @@ class Machine:
         self.port: GatedCommitLog | None = None
         self.broker: Broker | None = None
         self._segment_bytes = segment_bytes
-        self._checkpoint_every_bytes = checkpoint_every_bytes
+        self.checkpoint_every_bytes = checkpoint_every_bytes
         self._tail_cache_bytes = tail_cache_bytes
         self._prepare_ahead = prepare_ahead
-        self._repack = repack or RepackOptions(on=False)
+        self.repack = repack or RepackOptions(on=False)
 
     @staticmethod
     def of_any_kind(chance: Random) -> Machine:
@@ -63,6 +63,15 @@ class Machine:
             checkpoint_every_bytes=chance.choice((0, 10_000)),
             tail_cache_bytes=chance.choice((0, 4096)),
         )
+
+    @property
+    def commit_log(self) -> GatedCommitLog:
+        """The port of the broker that is open."""
+        assert self.port is not None
+        return self.port
+
+    def sealed_numbers(self) -> list[int]:
+        return [held.number for held in self.commit_log.objects() if held.sealed]
 
     async def open_port(self) -> LocalCommitLog:
         return await LocalCommitLog.open(
@@ -78,9 +87,9 @@ class Machine:
         self.port = GatedCommitLog(port)
         options = LogOptions(
             boot_id=f"boot-{self.boots}",
-            checkpoint_every_bytes=self._checkpoint_every_bytes,
+            checkpoint_every_bytes=self.checkpoint_every_bytes,
             tail_cache_bytes=self._tail_cache_bytes,
-            repack=self._repack,
+            repack=self.repack,
         )
         try:
             objects = LocalObjectStore(DIRECTORY / "objects", files=self.files)

@@ -10,8 +10,8 @@ from mainstem.log.objects.checkpoints import InlineCheckpointer
 from mainstem.log.objects.repack.plan import RepackOptions
 from mainstem.log.objects.tiering import HotRetention, check_alone, check_owned, missing_notes
 from mainstem.ports.commitlog.local.tiered import TieredCommitLog
-from mainstem.ports.objectstore.memory import MemoryObjectStore
 from tests.support.machine import DIRECTORY, Machine
+from tests.support.memory_store import MemoryObjectStore
 
 
 class TieredMachine(Machine):
@@ -53,8 +53,8 @@ class TieredMachine(Machine):
     async def _open_log(self, port: TieredCommitLog) -> Log:
         options = LogOptions(
             boot_id=f"boot-{self.boots}",
-            checkpoint_every_bytes=self._checkpoint_every_bytes,
+            checkpoint_every_bytes=self.checkpoint_every_bytes,
             tail_cache_bytes=self._tail_cache_bytes,
-            repack=self._repack,
+            repack=self.repack,
         )
         return await Log.open(port, self.clock, options, InlineCheckpointer(port), self.bucket)

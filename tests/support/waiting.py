@@ -39,4 +39,4 @@ async def finished(broker: Broker) -> None:
     Checkpoints are made one at a time, and an object that ends meanwhile waits for the next one: who needs one at
     the end of every object waits after every append."""
     log = broker.log
-    await until(lambda: not log._index.unsealed() and not log._finished._checkpoint_pending)
+    await until(lambda: log.settled)

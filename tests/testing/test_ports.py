@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import pairwise
 
-from mainstem.testing.ports import kept_ports
+from mainstem.testing.ports import consecutive_ports, kept_ports
 
 _ELSEWHERE = """
 import sys
@@ -38,3 +39,16 @@ def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
         (port,) = kept_ports(1)
     with socket.create_server(("127.0.0.1", port + 1)):
         assert port + 1 not in kept_ports(3)
+
+
+def test_runs_of_ports_do_not_overlap() -> None:
+    """A door of several workers listens on as many consecutive ports."""
+    lengths = (3, 1, 3, 2, 3)
+    taken = [
+        port
+        for length in lengths
+        for first in (consecutive_ports(length),)
+        for port in range(first, first + length)
+    ]
+    taken += kept_ports(2)
+    assert all(before < after for before, after in pairwise(taken))

@@ -26,6 +26,16 @@ def kept_ports(count: int) -> list[int]:
         return [next(_ports) for _ in range(count)]
 
 
+def consecutive_ports(length: int) -> int:
+    """The first of `length` consecutive ports, for doors that each worker opens on a port of its own."""
+    with _ports_lock:
+        run = [next(_ports)]
+        while len(run) < length:
+            port = next(_ports)
+            run = [*run, port] if port == run[-1] + 1 else [port]
+        return run[0]
+
+
 def _reserved() -> Iterator[int]:
     for first in range(_FIRST, _END, _BLOCK):
         if _lock_block(first):

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Protocol
 
 from mainstem.address import Address
-from mainstem.testing.ports import kept_ports
+from mainstem.testing.ports import consecutive_ports
 
 _START_S = 120.0
 
@@ -65,9 +65,10 @@ class ServerProcess:
             "--ports-file",
             str(self.ports_file),
         ]
-        doors = ("--http", "--text", "--kafka", "--s3", "--pulsar")
-        for door, port in zip(doors, kept_ports(len(doors)), strict=True):
-            arguments += [door, f"127.0.0.1:{port}"]  # reserved, so that a restarted server finds them free
+        workers = int(flags[flags.index("--workers") + 1]) if "--workers" in flags else 1
+        for door in ("--http", "--text", "--kafka", "--s3", "--pulsar"):
+            # Reserved, so that a restarted server finds them free.
+            arguments += [door, f"127.0.0.1:{consecutive_ports(workers)}"]
         self.lines: list[dict[str, object]] = []  # parsed log lines
         self.stray_output = ""  # output that is not a log line
         self._ready = threading.Event()
