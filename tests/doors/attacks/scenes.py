@@ -38,7 +38,7 @@ def attacked(folder: Path, name: str) -> Iterator[ServerProcess]:
     """A server with what the probes and the attack need."""
     flags: tuple[str, ...] = ()
     if name == "silent_handshakes":
-        made = make_self_signed(folder)
+        made = make_self_signed(folder.absolute())  # the server has another working directory
         flags = ("--pulsar-tls-cert", str(made / "cert.pem"), "--pulsar-tls-key", str(made / "key.pem"))
     with ExitStack() as restored:
         if name in _FEW_DESCRIPTORS:
