@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -426,6 +427,50 @@ class Traffic:
         for name in "bcde":
             for record in await all_of(broker, name):
                 assert self.seen.setdefault((name, record.offset), record.value) == record.value
+
+
+@pytest.fixture
+async def forwarding(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    """A broker that forwards from `a` to `b` in the background, where a pause lasts longer than the test."""
+    monkeypatch.setattr("mainstem.broker.routers.service.ROUTER_PAUSE_S_MIN", 3_600.0)
+    broker = await machine.open()
+    await topics(broker, "ab")
+    await route(broker, "a", "b")
+    broker.routers.start()
+    await _soon(broker)
+    yield broker
+    await machine.close()
+
+
+async def _soon(broker: Broker) -> int:
+    """The number of copies once what begins at once is done."""
+    for _ in range(300):
+        await asyncio.sleep(0)
+    return broker.partition("b").end
+
+
+async def test_the_record_of_the_only_client_is_forwarded_at_once(forwarding: Broker) -> None:
+    for copies in (1, 2, 3):
+        await forwarding.append_values("a", [b"1"])
+        assert await _soon(forwarding) == copies
+
+
+async def test_records_of_several_clients_are_forwarded_together(forwarding: Broker) -> None:
+    activity = forwarding.streams.client_activity
+    activity.tasks, activity.changed_at = 2, asyncio.get_running_loop().time() + 3_600
+    await forwarding.append_values("a", [b"1"])
+    assert await _soon(forwarding) == 0
+
+
+async def test_records_that_arrive_during_a_round_wait_for_the_next_one_together(forwarding: Broker) -> None:
+    writes = [asyncio.create_task(_write_often(forwarding)) for _ in range(3)]
+    await asyncio.gather(*writes)
+    assert 0 < await _soon(forwarding) < 30
+
+
+async def _write_often(broker: Broker) -> None:
+    for _ in range(10):
+        await broker.append_values("a", [b"1"])
 
 
 @pytest.mark.parametrize("seed", range(8))

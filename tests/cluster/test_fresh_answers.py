@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.routers.service import StreamForwarder
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.text.requests import parse
@@ -102,7 +103,7 @@ async def test_records_that_another_broker_deleted_are_not_read(two: _Lagging) -
 async def test_reads_and_claims_find_the_copies_of_a_router_that_another_broker_created(
     two: _Lagging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.broker.routers.service.ROUTER_PAUSE_S_MIN", 3_600.0)  # only reads copy
+    monkeypatch.setattr(StreamForwarder, "changed", lambda forwarder: None)  # only reads copy
     for dest, kind in (("d", "log"), ("q", "queue")):
         await two.ahead("PUT", f"/v0/topics/{dest}", {"type": kind})
     await two.later("GET", "/v0/topics")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from mainstem import events, limits
@@ -17,7 +17,7 @@ from mainstem.broker.namespaces import split, split_id
 from mainstem.broker.periodic_tasks import PeriodicTask
 from mainstem.broker.routers.copying import RouterCopier
 from mainstem.broker.routers.tag_matching import Match
-from mainstem.broker.streams import StreamService
+from mainstem.broker.streams import ClientActivity, StreamService
 from mainstem.broker.topics.floors import expire
 from mainstem.broker.topics.names import valid_name, valid_router_name
 from mainstem.broker.topics.service import TopicService
@@ -68,30 +68,63 @@ class RouterInfo:
     forwarded_total: int
 
 
-class _StreamForwarder:
-    """Forwards one source stream soon after records become readable in it."""
+class StreamForwarder:
+    """Forwards one source stream soon after records become readable in it.
 
-    __slots__ = ("_due", "_forward", "_timer", "legs", "stream")
+    Writes that follow each other closely are forwarded together. A round begins at once if no other records would join
+    it: only one client sends requests, and sent nothing during the round before."""
 
-    def __init__(self, stream: int, forward: Callable[[int], None]) -> None:
+    __slots__ = ("_activity", "_again", "_due", "_forward", "_running", "_tasks", "_timer", "legs", "stream")
+
+    def __init__(
+        self,
+        stream: int,
+        activity: ClientActivity,
+        forward: Callable[[int], Awaitable[None]],
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
         self.stream = stream
         self.legs = 0
+        self._activity = activity
         self._forward = forward
+        self._tasks = tasks  # rounds under way, of all forwarders
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+        self._again = False  # more records became readable during the round
 
     def changed(self) -> None:
         """Runs in the middle of a commit."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(self._due, loop.time() + ROUTER_PAUSE_S_MIN), self._on_timer)
+        if self._running:
+            self._again = True
+        elif self._timer is None:
+            lone = self._activity.lone(asyncio.get_running_loop().time())
+            self._schedule(0.0 if lone else ROUTER_PAUSE_S_MIN)
+
+    def _schedule(self, pause_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(max(self._due, loop.time() + pause_s), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._due = asyncio.get_running_loop().time() + self.legs * ROUTER_PAUSE_S_PER_LEG
-        self._forward(self.stream)
+        self._running = True
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + self.legs * ROUTER_PAUSE_S_PER_LEG
+        task = loop.create_task(self._round())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _round(self) -> None:
+        try:
+            await self._forward(self.stream)
+        finally:
+            self._running = False
+        if self._again:
+            self._again = False
+            self._schedule(ROUTER_PAUSE_S_MIN)
 
     def stop(self) -> None:
+        self._again = False
         if self._timer is not None:
             self._timer.cancel()
 
@@ -117,7 +150,7 @@ class RouterService:
         self._routers_max = routers_max  # 0: unlimited
         self._copying = RouterCopier(log, clock, streams)
         self._locks: dict[int, asyncio.Lock] = {}  # by source stream: one forward at a time
-        self._feeders: dict[int, _StreamForwarder] | None = None  # None: not started
+        self._feeders: dict[int, StreamForwarder] | None = None  # None: not started
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._retry_task = PeriodicTask("routers", ROUTER_RETRY_S, self._retry)
@@ -327,7 +360,9 @@ class RouterService:
         routers = self._log.ledger.routers
         sources = self._sources()
         for stream in sources - self._feeders.keys():
-            feeder = self._feeders[stream] = _StreamForwarder(stream, self._start)
+            activity = self._streams.client_activity
+            feeder = StreamForwarder(stream, activity, self._forward_in_turn, self._tasks)
+            self._feeders[stream] = feeder
             self._streams.watch((stream,), feeder)
         for stream in self._feeders.keys() - sources:
             feeder = self._feeders.pop(stream)
@@ -341,12 +376,9 @@ class RouterService:
         """Whether this broker copies from the stream in the background."""
         return self._cluster.runs_here(f"copies of {stream}")
 
-    def _start(self, stream: int) -> None:
-        if not self._turn(stream):
-            return
-        task = asyncio.get_running_loop().create_task(self._forward(stream))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _forward_in_turn(self, stream: int) -> None:
+        if self._turn(stream):
+            await self._forward(stream)
 
     async def _retry(self) -> None:
         """Forward what is left after a full destination, an error or new partitions."""

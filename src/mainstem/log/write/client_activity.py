@@ -31,6 +31,10 @@ class ClientActivity:
         """Whether only one client has been active lately."""
         return now - self.changed_at >= LONE_QUIET_S
 
+    def lone(self, now: float) -> bool:
+        """Whether one request is in progress, or one client active: nobody else's work comes along soon."""
+        return self.tasks == 1 or self.alone(now)
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """One of the `tasks` waits for what others append, for as long as this is open: it does not append itself."""
