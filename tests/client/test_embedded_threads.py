@@ -28,7 +28,10 @@ def log(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedLog]
         yield log
 
 
-def test_append_and_read_do_not_ask_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("consistency", ["strict", mainstem.at_least_once(persist_every=1000)], ids=repr)
+def test_append_and_read_do_not_ask_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consistency: Any
+) -> None:
     asked = 0
     submit = LoopThread.submit
 
@@ -37,8 +40,7 @@ def test_append_and_read_do_not_ask_the_event_loop(tmp_path: Path, monkeypatch: 
         asked += 1
         return submit(thread, work)
 
-    lazily = mainstem.at_least_once(persist_every=1000)
-    with mainstem.open(tmp_path, sync="each", consistency=lazily) as log:
+    with mainstem.open(tmp_path, sync="each", consistency=consistency) as log:
         log.append("t", b"0")
         assert log.read_next("t") == b"0"
         monkeypatch.setattr(LoopThread, "submit", counted)
@@ -118,6 +120,43 @@ def test_a_failed_sync_is_final_and_its_record_is_never_seen(
     assert log.read_many("t") == [b"first"]
     with contextlib.suppress(ReadOnly):  # it cannot store its cursor
         log.close()
+
+
+def test_a_read_whose_cursor_is_not_stored_gives_its_record_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    log = mainstem.open(tmp_path, sync="each")
+    log.append_many("t", [b"first", b"second"])
+    assert log.read_next("t") == b"first"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fails)
+        with pytest.raises(ReadOnly):
+            log.read_next("t")
+    with pytest.raises(ReadOnly):
+        log.read_next("t")
+    assert log.read_next("t", checkpoint=False) == b"second"
+    with contextlib.suppress(ReadOnly):
+        log.close()
+
+
+def test_a_read_that_is_interrupted_in_its_sync_gives_its_record_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(committer: Committer, position: int) -> float | None:
+        raise KeyboardInterrupt
+
+    with mainstem.open(tmp_path, sync="each") as log:
+        log.append_many("t", [b"first", b"second"])
+        with monkeypatch.context() as patched:
+            patched.setattr(Committer, "sync_now", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                log.read_next("t")
+        assert log.read_many("t") == [b"first", b"second"]
+    with mainstem.open(tmp_path) as log:
+        assert log.read_next("t") is None
 
 
 def test_a_caller_that_is_interrupted_in_its_sync_leaves_it_to_the_loop(

@@ -5,6 +5,7 @@ Every method that changes something returns once the change is as durable as its
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -564,9 +565,20 @@ class Broker:
         self, group: str, name: str, offset: int, partition: int = 0, metadata: str = ""
     ) -> None:
         """Store a group's next offset to read."""
+        await self._log.propose(self._committed(group, name, offset, partition, metadata))
+
+    def commit_offset_now(
+        self, group: str, name: str, offset: int, partition: int = 0
+    ) -> tuple[asyncio.Future[None], int] | None:
+        """As `commit_offset`, in the calling thread, without the event loop: see `Committer.propose_now`."""
+        return self._log.direct.propose_now(self._committed(group, name, offset, partition))
+
+    def _committed(
+        self, group: str, name: str, offset: int, partition: int, metadata: str = ""
+    ) -> CommitOffsets:
         if offset < 0:
             raise InvalidInput(f"{offset} is not an offset that can be committed")
-        await self._log.propose(CommitOffsets(group, ((self.stream(name, partition), offset, metadata),)))
+        return CommitOffsets(group, ((self.stream(name, partition), offset, metadata),))
 
     def committed(self, group: str, name: str, partition: int = 0) -> int | None:
         """The group's next offset to read, None if it never committed."""

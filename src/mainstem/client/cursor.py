@@ -7,6 +7,7 @@ import threading
 from mainstem import limits
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups.cursors import SHARED_CURSOR
+from mainstem.client.direct_commits import DirectCommits
 from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.reader import read_on
@@ -28,6 +29,7 @@ class ReadCursor:
         self,
         thread: LoopThread,
         gate: LoopGate,
+        commits: DirectCommits,
         broker: Broker,
         topic: str,
         partition: int,
@@ -35,6 +37,7 @@ class ReadCursor:
     ) -> None:
         self._thread = thread
         self._gate = gate
+        self._commits = commits
         self._broker = broker
         self._topic = topic
         self._partition = partition
@@ -132,9 +135,10 @@ class ReadCursor:
     def _move(self, position: int, taken: int, reads: int) -> None:
         # Store first: if that fails, the position stays and the same records are read again.
         if self._unstored_reads + reads >= self._persist_every:
-            self._thread.call(
-                self._broker.commit_offset(SHARED_CURSOR, self._topic, position, self._partition)
-            )
+            if not self._commits.commit_offset(SHARED_CURSOR, self._topic, position, self._partition):
+                self._thread.call(
+                    self._broker.commit_offset(SHARED_CURSOR, self._topic, position, self._partition)
+                )
             self._unstored_reads = 0
         else:
             self._unstored_reads += reads

@@ -13,6 +13,7 @@ from typing import TypeVar
 from mainstem import limits
 from mainstem.broker.broker import Broker, BrokerOptions, PartitionState
 from mainstem.client.cursor import ReadCursor
+from mainstem.client.direct_commits import DirectCommits
 from mainstem.client.gate import LoopGate
 from mainstem.client.loop import LoopThread
 from mainstem.client.options import AtLeastOnce, Consistency, EveryMs, Sync, check
@@ -70,7 +71,7 @@ class EmbeddedLog:
         )
         try:
             self._broker = self._thread.call(Broker.open(options))
-            self._commits = self._broker.log.direct
+            self._commits = DirectCommits(self._gate, self._broker)
         except BaseException:
             self._thread.close()
             raise
@@ -144,24 +145,8 @@ class EmbeddedLog:
             return None
         offset, unsynced = placed
         if unsynced is not None:
-            self._sync(unsynced)
+            self._commits.sync(unsynced)
         return offset
-
-    def _sync(self, position: int) -> None:
-        """Sync a commit and publish it. Meanwhile other threads write; the next sync covers all of them."""
-        gate, commits = self._gate, self._commits
-        try:
-            seconds = commits.sync_now(position)
-        except BaseException as error:
-            with gate.lock:
-                commits.abandon_sync(error)
-            if gate.woken:
-                gate.wake()
-            raise
-        with gate.lock:
-            commits.publish_synced(seconds)
-        if gate.woken:
-            gate.wake()
 
     def _read(self, topic: str, max_records: int, max_bytes: int, checkpoint: bool) -> list[bytes]:
         """Read the partitions in order; the first one with records wins."""
@@ -180,7 +165,13 @@ class EmbeddedLog:
             if cursor is None:
                 cursor = self._on_loop(
                     lambda: ReadCursor(
-                        self._thread, self._gate, self._broker, topic, partition, self._persist_every
+                        self._thread,
+                        self._gate,
+                        self._commits,
+                        self._broker,
+                        topic,
+                        partition,
+                        self._persist_every,
                     )
                 )
                 self._cursors[topic, partition] = cursor

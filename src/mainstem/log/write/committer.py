@@ -10,7 +10,7 @@ Where a group is written:
 | small, on a fast disk          | on the loop: `_write_now`     | by `Syncs.run`                     |
 | one command, nothing in flight | on the loop: `_write_now`     | on the loop, before it is applied  |
 | large, or the disk is slow     | on the write thread: `_commit` | with the write, or by `Syncs.run` |
-| one append, embedded           | in the caller's thread: `append_now` | in the caller's thread      |
+| one append or command, embedded | in the caller's thread: `append_now`, `propose_now` | in the caller's thread |
 
 A log that other brokers share is written by `SharedWrites`, over the network.
 
@@ -260,19 +260,7 @@ class Committer:
 
         Raises the error of the write, or the ledger's refusal."""
         length = len(batch)
-        if (
-            self._writing is not None
-            or self._filling.parts
-            or self._full
-            or self.waiting.count
-            or self._refusal is not None
-            or self._held is not None
-            or self.held_back_s
-            or not self._direct
-            or self._roll_due
-            or not self._port.writes_now(length + _LONE_ENTRY_BYTES, may_block=True)
-            or self._digest_due
-        ):
+        if not self._callers_may_write(length + _LONE_ENTRY_BYTES):
             return None
         began = self._clock.monotonic()
         self._syncs.deferred = True  # the caller syncs
@@ -287,6 +275,47 @@ class Committer:
         if code:
             raise refusal_of(code)
         return base, unsynced
+
+    def propose_now(self, command: Command) -> tuple[asyncio.Future[Any], int] | None:
+        """Commit one command as `append_now` does an append. Returns the future of its result, which is done once the
+        position has been passed to `sync_now` and that was published. None: use `propose`.
+
+        Raises the error of the write."""
+        group = CommitGroup()
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        group.add_command(command, waiter)
+        if not self._callers_may_write(group.entry_bytes + _LONE_ENTRY_BYTES):
+            return None
+        group.began = self._clock.monotonic()
+        self._syncs.deferred = True
+        try:
+            entry = self.entry(group)
+            encoded = entry.encode(group.bodies())
+            placement = self._port.append_now(encoded, (), group.payload_crc(entry))
+            self._written(group, entry, encoded, placement, None)
+        except Exception as error:
+            self._failed(error, 0)
+            raise
+        finally:
+            self._syncs.deferred = False
+        return waiter, placement.position
+
+    def _callers_may_write(self, size: int) -> bool:
+        """Whether nothing is in flight that a commit written by another thread would overtake, and nothing is due that
+        needs the loop."""
+        return not (
+            self._writing is not None
+            or self._filling.parts
+            or self._full
+            or self.waiting.count
+            or self._refusal is not None
+            or self._held is not None
+            or self.held_back_s
+            or not self._direct
+            or self._roll_due
+            or not self._port.writes_now(size, may_block=True)
+            or self._digest_due
+        )
 
     def sync_now(self, position: int) -> float | None:
         """Sync the commit at `position` in the calling thread; the loop may run. The caller then passes the result to
