@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
@@ -22,6 +23,7 @@ from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.tables.sql import engine
 from mainstem.tables.sql.messages import QueryDone, QueryFailed, RunQuery
 from mainstem.tables.sql.parsing import quoted_default
+from mainstem.tables.sql.workers import SqlWorker, SqlWorkers
 from mainstem.testing.server import ServerProcess
 from tests.support.cluster import eventually
 
@@ -166,6 +168,44 @@ def test_a_query_that_needs_too_much_memory_is_refused(monkeypatch: pytest.Monke
     answer = engine.SqlEngine().answer(RunQuery(query, [], 1, "json"))
     assert isinstance(answer, QueryFailed)
     assert (answer.kind, "fewer columns or rows" in answer.message) == ("too_large", True)
+
+
+def test_a_prepared_worker_has_loaded_what_a_query_needs() -> None:
+    """In a process of its own: here other tests have loaded it."""
+    program = """
+import sys
+from mainstem.tables.sql.engine import SqlEngine
+from mainstem.tables.sql.messages import Prepare, Prepared
+engine = SqlEngine()
+assert isinstance(engine.answer(Prepare()), Prepared), engine.answer(Prepare())
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "True"
+
+
+async def test_a_query_that_comes_while_a_worker_is_prepared_waits_for_that_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[SqlWorker] = []
+    start = SqlWorker.start
+
+    async def counted(store_url: str) -> SqlWorker:
+        started.append(await start(store_url))
+        return started[-1]
+
+    monkeypatch.setattr(SqlWorker, "start", counted)
+    workers = SqlWorkers("")
+    try:
+        workers.prepare()
+        async with workers.worker() as worker:
+            answer = await worker.ask(
+                RunQuery("SELECT 42", [], 1, "json"), asyncio.get_running_loop().time() + 60
+            )
+        assert isinstance(answer, QueryDone)
+        assert started == [worker]
+    finally:
+        await workers.close()
 
 
 def test_rows_that_are_large_are_cut_to_the_size_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,21 @@ import msgspec
 import pyarrow as pa
 
 from mainstem import limits
+from mainstem.api.lake import Column, TableColumns
 from mainstem.errors import InvalidInput, NotFound
+from mainstem.records.building import build_batch
+from mainstem.tables.columns import encode_columns
 from mainstem.tables.sql.memory import TOO_LARGE
 from mainstem.tables.sql.messages import (
     Answer,
     ParseQuery,
+    Prepare,
+    Prepared,
     QueryDone,
     QueryFailed,
     Request,
     RunQuery,
+    SqlPartition,
     SqlTable,
     SqlTableName,
 )
@@ -60,6 +66,8 @@ class SqlEngine:
         try:
             if isinstance(request, ParseQuery):
                 return parse_query(self._parser, quoted_default(request.query))
+            if isinstance(request, Prepare):
+                return self._prepare()
             return self._run(request)
         except InvalidInput as error:
             return QueryFailed("invalid", str(error))
@@ -80,6 +88,14 @@ class SqlEngine:
             return QueryFailed("invalid", str(error))
         except duckdb.Error as error:
             return QueryFailed("invalid", str(error))
+
+    def _prepare(self) -> Prepared:
+        """A query of one record with a typed column: the compiled kernels are loaded, which takes longer than it."""
+        columns = encode_columns(TableColumns(columns=(Column(1, "n", "long", "$.n"),)))
+        batch = bytes(build_batch([b'{"n":1}'], timestamps_ms=0))
+        table = SqlTable([SqlTableName("", "", "t")], "t", b"", columns, [SqlPartition(0, [], [batch])])
+        self._run(RunQuery("SELECT sum(n) FROM t GROUP BY n", [table], 1, "json"))
+        return Prepared()
 
     def _run(self, request: RunQuery) -> Answer:
         query = quoted_default(request.query)

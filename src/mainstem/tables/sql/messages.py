@@ -47,6 +47,14 @@ class RunQuery(msgspec.Struct, frozen=True, tag=2):
     format: SqlFormat
 
 
+class Prepare(msgspec.Struct, frozen=True, tag=6):
+    """Load what every query needs, before the first one comes."""
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=7):
+    pass
+
+
 class QueryParsed(msgspec.Struct, frozen=True, tag=3):
     tables: list[SqlTableName]
     defined: list[str]  # by the query itself, in WITH
@@ -63,8 +71,8 @@ class QueryFailed(msgspec.Struct, frozen=True, tag=5):
     message: str
 
 
-Request = ParseQuery | RunQuery
-Answer = QueryParsed | QueryDone | QueryFailed
+Request = ParseQuery | RunQuery | Prepare
+Answer = QueryParsed | QueryDone | QueryFailed | Prepared
 
 
 class SqlReply(msgspec.Struct, frozen=True, array_like=True):

@@ -11,11 +11,22 @@ from collections.abc import AsyncIterator
 from mainstem import events, extras
 from mainstem.errors import Unavailable
 from mainstem.ports.objectstore.open import STORE_ENV
-from mainstem.tables.sql.messages import LENGTH, Answer, QueryFailed, Request, SqlReply, framed, replies
+from mainstem.tables.sql.messages import (
+    LENGTH,
+    Answer,
+    Prepare,
+    QueryFailed,
+    Request,
+    SqlReply,
+    framed,
+    replies,
+)
 
 SQL_WORKERS = 2  # queries that run at once
 SQL_QUERIES_WAITING_MAX = 32
 SQL_WORKER_IDLE_S = 600.0  # how long a worker process stays without a query
+
+_PREPARE_S_MAX = 10.0
 
 _log = events.named("sql")
 
@@ -49,6 +60,15 @@ class SqlWorkers:
         except OSError as error:
             _log.warning("worker not started", error=str(error))
             return
+        try:
+            answer = await worker.ask(Prepare(), asyncio.get_running_loop().time() + _PREPARE_S_MAX)
+            if isinstance(answer, QueryFailed):
+                _log.warning("worker not prepared", pid=worker.pid, error=answer.message)
+        except QueryTimeout:
+            _log.warning("worker not prepared", pid=worker.pid, seconds=_PREPARE_S_MAX)
+        if worker.busy or worker.ended:
+            worker.stop()
+            return
         self._idle.append(worker)
         worker.expire_after(SQL_WORKER_IDLE_S, self._idle)
 
@@ -64,6 +84,8 @@ class SqlWorkers:
         finally:
             self._waiting -= 1
         try:
+            if not self._idle and self._preparing is not None:
+                await asyncio.wait((self._preparing,))  # it loads what this query needs
             while self._idle and not self._idle[-1].running:
                 self._idle.pop()
             worker = self._idle.pop() if self._idle else await SqlWorker.start(self._store_url)
@@ -145,6 +167,10 @@ class SqlWorker:
                 self.stop()
 
         self._expiry = asyncio.get_running_loop().call_later(seconds, expire)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:
