@@ -24,7 +24,7 @@ def compare(docs: Path, *names: str) -> subprocess.CompletedProcess[str]:
         "--only",
         *names,
     ]
-    env = {name: value for name, value in os.environ.items() if name != "KAFKA_HOME"}
+    env = {**os.environ, "KAFKA_HOME": str(docs / "nothing")}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
 
 

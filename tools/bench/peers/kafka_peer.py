@@ -1,4 +1,4 @@
-"""Apache Kafka, one broker that is its own controller, from the folder in KAFKA_HOME."""
+"""Apache Kafka, one broker that is its own controller, from the folder in KAFKA_HOME or from Maven."""
 
 from __future__ import annotations
 
@@ -15,6 +15,29 @@ import psutil
 from tools.bench.peers import kafka_client
 from tools.bench.peers.kafka_client import KafkaClient
 from tools.bench.peers.peer import LOOPBACK, Peer, Unavailable, free_port, listens, process
+from tools.outside import suite as outside
+from tools.outside.kafka_standalone import KafkaStandalone
+
+_FOLDER = Path("build/outside/kafka-differential")  # where `make test-outside` has its jars, too
+_JVM = (  # as Kafka's own script starts it
+    *("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+
+
+def _jars() -> Path:
+    """Raises Unavailable."""
+    home = os.environ.get("KAFKA_HOME")
+    if home:
+        jars = Path(home) / "libs"
+        if not jars.is_dir():
+            raise Unavailable("KAFKA_HOME does not point to a Kafka installation")
+        return jars
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        return KafkaStandalone.jars(_FOLDER.absolute())
+    except outside.Missing as missing:
+        raise Unavailable(f"KAFKA_HOME is not set, and {missing}") from None
 
 
 class Kafka(Peer):
@@ -24,10 +47,7 @@ class Kafka(Peer):
 
     @contextlib.contextmanager
     def start(self, folder: Path) -> Iterator[psutil.Process]:
-        home = Path(os.environ.get("KAFKA_HOME", ""))
-        if not os.environ.get("KAFKA_HOME") or not (home / "bin" / "kafka-server-start.sh").exists():
-            raise Unavailable("KAFKA_HOME does not point to a Kafka installation")
-        self._home = home
+        self._jars = _jars()
         port, controller = free_port(), free_port()
         settings = folder / "server.properties"
         settings.write_text(
@@ -38,15 +58,15 @@ class Kafka(Peer):
             f"log.dirs={folder / 'data'}\noffsets.topic.replication.factor=1\n"
         )
         identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_command = [str(home / "bin/kafka-storage.sh"), "format", "-t", identity, "-c", str(settings)]
+        java = [outside.program("java"), *_JVM, "-cp", f"{self._jars}/*"]
+        format_command = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(settings)]
         subprocess.run(format_command, check=True, capture_output=True, timeout=60)
-        command = [str(home / "bin/kafka-server-start.sh"), str(settings)]
-        with process(command, folder, lambda: listens(port), {"LOG_DIR": str(folder / "logs")}) as server:
+        with process([*java, "kafka.Kafka", str(settings)], folder, lambda: listens(port)) as server:
             self._client = KafkaClient(f"{LOOPBACK}:{port}", {"flush.messages": "1"})
             yield server
 
     def version(self) -> str:
-        jars = sorted(self._home.glob("libs/kafka_*-*.jar"))
+        jars = sorted(self._jars.glob("kafka_*-*.jar"))
         return jars[0].stem.rpartition("-")[2] if jars else "?"
 
     def write_many(self, topic: str, payload: bytes, seconds: float) -> int:
