@@ -16,6 +16,7 @@ from mainstem.errors import ReadOnly
 from mainstem.ports.async_sync import AioContext, AsyncSync, Ended
 from mainstem.ports.commitlog.local.log import LocalCommitLog
 from mainstem.ports.commitlog.local.serial_executor import SerialExecutor
+from mainstem.ports.files import OsFile
 
 
 class _Held:
@@ -145,6 +146,39 @@ async def test_a_failed_sync_is_final(log: LocalCommitLog, monkeypatch: pytest.M
     assert log.suspect
     with pytest.raises(ReadOnly):
         await log.append(b"third", [b"x"])
+    await log.close()
+
+
+async def test_a_sync_that_ends_after_another_one_failed_does_not_count(
+    log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held()
+    monkeypatch.setattr(log, "_async_sync", held)
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+    log._writer.fail(OSError(errno.EIO, "zeros not written"))
+    held.end()
+    with pytest.raises(ReadOnly, match="zeros"):
+        await syncing
+    assert log.synced == 1
+    await log.close()
+
+
+async def test_a_file_that_cannot_be_looked_up_after_its_sync_stops_the_log(
+    log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _Held()
+    monkeypatch.setattr(log, "_async_sync", held)
+    syncing = asyncio.ensure_future(log.sync())
+    await asyncio.sleep(0)
+
+    def forbidden(file: OsFile) -> bool:
+        raise PermissionError(errno.EACCES, "forbidden")
+
+    monkeypatch.setattr(OsFile, "in_place", forbidden)
+    held.end()
+    with pytest.raises(ReadOnly, match="forbidden"):
+        await asyncio.wait_for(syncing, 10.0)
     await log.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ from mainstem.ports.commitlog.local.log import SHORTCUT_BYTES_MAX
 from mainstem.ports.commitlog.port import Checkpoint
 from tests.support.files import SimFiles
 
-from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content
+from .logs import SIM_DIRECTORY, append_samples, contents, open_log, sample_content, zero_ahead_at_once
 
 
 async def _a_sync_waits(files: SimFiles) -> None:
@@ -147,6 +148,35 @@ async def test_a_failed_fsync_is_final_and_reads_go_on() -> None:
     after = await open_log(SIM_DIRECTORY, files.reboot("lost"))
     assert await contents(after) == [sample_content(number) for number in range(3)]
     await after.close()
+
+
+async def test_no_commit_is_durable_once_zeroing_ahead_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports lost pages once: to the sync of the zeros, and then not to that of a commit."""
+    zero_ahead_at_once(monkeypatch, 4096)
+    noting, noted = threading.Event(), threading.Event()
+
+    def noted_slowly(*_: object) -> None:
+        noting.set()
+        noted.wait()
+
+    monkeypatch.setattr("mainstem.ports.commitlog.local.writer.write_whole", noted_slowly)
+    files = SimFiles()
+    log = await open_log(SIM_DIRECTORY, files, segment_bytes=1 << 16, prepare_ahead=True)
+    await log.append(b"kept", [])
+    await log.sync()
+    zeroed = files.hold_syncs()
+    await log.append(b"lost", [])
+    await _a_sync_waits(files)
+    files.fail_next_fdatasync()
+    zeroed.set()
+    await asyncio.to_thread(noting.wait)
+    try:
+        with pytest.raises(ReadOnly, match="restart"):
+            await log.sync()
+        assert log.synced == 1
+    finally:
+        noted.set()
+    await log.close()
 
 
 async def test_a_failed_fsync_of_a_commit_just_written_is_final_too() -> None:

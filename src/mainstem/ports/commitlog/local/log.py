@@ -315,6 +315,8 @@ class LocalCommitLog:
             self._synced = end
         except ReadOnly as failed:
             refusal = failed
+        except (MainstemError, OSError) as failed:
+            refusal = self._writer.fail(failed)
         finally:
             self._syncing.release()
         ended(end, refusal)

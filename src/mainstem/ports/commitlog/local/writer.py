@@ -221,6 +221,7 @@ class SegmentWriter:
             raise
         except (MainstemError, OSError) as error:
             raise self.fail(error) from error
+        self.check()  # another sync may have failed meanwhile
         with self._lock:
             del self._unsynced[: len(dirty) - 1]
         for finished in dirty[:-1]:
@@ -239,9 +240,12 @@ class SegmentWriter:
         return (end, unsynced[0].file) if len(unsynced) == 1 and unsynced[0].named else None
 
     def end_sync(self, file: File, error: OSError | None) -> None:
-        """The fdatasync of `begin_sync` ended. Raises ReadOnly if it failed, which is final."""
+        """The fdatasync of `begin_sync` ended. Raises ReadOnly if it failed, or another one did meanwhile, which is
+        final."""
         if error is not None:
             raise self.fail(error) from error
+        if self.failure is not None:
+            self.check()
         if not file.in_place():
             raise self._replaced(file)
         current = self._current
@@ -251,11 +255,13 @@ class SegmentWriter:
     def fail(self, error: Exception) -> ReadOnly:
         """Stop writing: which of our pages the kernel still has is unknown."""
         if self.failure is None:
-            with contextlib.suppress(MainstemError, OSError):  # a failing disk may refuse this too
-                write_whole(self._files, self._wal.parent / SUSPECT, [b""])
-            self.failure = ReadOnly(
+            # First of all: the kernel reports lost pages once, so the sync of an append may succeed on another thread.
+            self.failure = failure = ReadOnly(
                 f"writing to {self._wal} failed ({error}): reads still work; repair the disk, then restart"
             )
+            with contextlib.suppress(MainstemError, OSError):  # a failing disk may refuse this too
+                write_whole(self._files, self._wal.parent / SUSPECT, [b""])
+            return failure
         return self.failure
 
     def _replaced(self, file: File) -> ReadOnly:
