@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 import uuid
@@ -151,6 +152,27 @@ async def test_a_run_to_a_topic_that_was_made_again_is_for_the_new_one(kafka: Ka
     await kafka.broker.delete_topic("t")
     await kafka.broker.create_topic("t")
     assert [part.base_offset for part in await sent_ahead(wire, 9, [request] * 4)] == [0, 1, 2, 3]
+
+
+async def test_a_batch_does_not_go_on_behind_its_request(kafka: KafkaStage) -> None:
+    """Not into what the server received from another client before, nor into the next request."""
+    await kafka.broker.create_topic("t")
+    frames = [request_frame(produce(8, "t", batch(b"%d" % number)[0]), number) for number in range(3)]
+    cut = struct.pack(">i", len(frames[2]) - 14) + frames[2][4:-10]
+    for pieces in ([frames[1], cut], [frames[1], cut, frames[2][-10:]]):
+        before = kafka.broker.partition("t").end
+        other, wire = await kafka.connect(), await kafka.connect()
+        await sent_ahead(other, 8, [produce(8, "t", batch(b"%d" % number)[0]) for number in range(3)])
+        wire.send_raw(frames[0])
+        await wire.receive_raw()
+        other.send_raw(b"".join(frames[1:]))
+        for _ in frames[1:]:
+            await other.receive_raw()
+        wire.send_raw(b"".join(pieces))
+        with pytest.raises(asyncio.IncompleteReadError):  # it is closed
+            for _ in pieces:
+                await wire.receive_raw()
+        assert kafka.broker.partition("t").end == before + 7
 
 
 async def test_requests_of_a_run_are_counted_each(kafka: KafkaStage, wire: Wire, runs: list[int]) -> None:

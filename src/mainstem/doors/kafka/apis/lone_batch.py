@@ -192,6 +192,7 @@ class LoneBatches:
                 first < 0
                 or size < HEADER_BYTES
                 or size > KAFKA_KEPT_IN_PLACE_BYTES_MIN
+                or last > stop  # `span` knows only where the buffer ends
                 or buffer[last:stop] != tail
             ):
                 break
