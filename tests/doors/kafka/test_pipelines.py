@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 import pytest
 
+from mainstem.broker.broker import Broker
+from mainstem.doors.budget import CONNECTION_UNUSED_S_MIN, Turns
+from mainstem.doors.kafka.transport.connection import KafkaLimits
 from tests.support.batches import batch
 
-from .conftest import KafkaStage
+from .conftest import KafkaStage, opened
 from .requests import metadata, produce
 from .wire import Wire, request_frame
 
@@ -59,3 +63,28 @@ async def test_a_connection_may_be_lost_or_the_door_close_before_all_is_served(k
     await lost.close()
     await kafka.door.stop(60.0)
     assert kafka.broker.partition("t").end < 2 * _AHEAD
+
+
+@pytest.mark.usefixtures("one_request_a_step")
+async def test_a_client_whose_requests_wait_for_their_turn_makes_no_room_for_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("t")
+    held: list[Callable[[], None]] = []
+    slice, _ = batch(b"x")
+    async with opened(broker, bounds=KafkaLimits(connections=2)) as stage:
+        ahead, unused = await stage.connect(), await stage.connect()
+        await ahead.ask(produce(9, "t", slice))
+        await unused.ask(metadata(12))
+        with monkeypatch.context() as patched:
+            patched.setattr(Turns, "later", lambda turns, principal, step: held.append(step))
+            ahead.send_raw(b"".join(request_frame(produce(9, "t", slice), number) for number in range(3)))
+            await ahead.receive_raw()
+            await asyncio.sleep(2 * CONNECTION_UNUSED_S_MIN)
+            other = await stage.connect()
+            await other.ask(metadata(12))
+        for step in held:
+            step()
+        for _ in range(2):
+            await ahead.receive_raw()
+        assert await unused.ended()

@@ -677,7 +677,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def unused_since(self) -> float | None:
-        return None if self._line or self._waiting else self.active_at
+        busy = self._line or self._waiting or self._aside is not None
+        return None if busy else self.active_at
 
     def idle(self, since: float) -> bool:
         """Nothing was received, answered or read since then."""
