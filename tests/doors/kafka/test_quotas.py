@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,6 +189,25 @@ async def test_a_consumer_over_its_quota_gets_its_records_and_a_throttle_time(
     assert len(answer.responses[0].partitions[0].records) > 2000
     assert answer.throttle_time.total_seconds() > 1
     assert await _muted(wire)
+
+
+async def test_the_cost_of_a_fetch_grows_with_its_topics_alone(
+    kafka: KafkaStage, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the product of its topics and their rates."""
+    broker, topics = kafka.broker, [f"t{number}" for number in range(40)]
+    for topic in topics:
+        await broker.create_topic(topic)
+        await broker.append_values(topic, [b"x"])
+        await broker.rates.alter(AlterRate(RateEntity(topic=topic), (("consumer_byte_rate", 1e9),)))
+    requests = [fetch(11, topic, (0, 0)) for topic in topics]
+    every = replace(requests[0], topics=tuple(request.topics[0] for request in requests))
+    looked_up: list[str] = []
+    scope = broker.rates.scope
+    monkeypatch.setattr(broker.rates, "scope", lambda topic: looked_up.append(topic) or scope(topic))
+    answer = await wire.ask(every)
+    assert all(topic.partitions[0].records for topic in answer.responses)
+    assert len(topics) <= len(looked_up) <= 5 * len(topics)
 
 
 async def test_a_client_without_a_quota_is_never_throttled(kafka: KafkaStage, wire: Wire) -> None:

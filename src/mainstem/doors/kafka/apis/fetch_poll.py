@@ -164,9 +164,13 @@ class FetchPoll:
     def _pay(self) -> int:
         """Count the response against the limits. Returns how long to throttle the client."""
         held_ms = self.throttle_ms
-        for scope, limiter in self._limiters.items():
-            served = [part for part in self._parts if part.size and self._scope(part.topic) == scope]
-            if served:
+        by_scope: dict[str, list[FetchPart]] = {}
+        for part in self._parts:
+            if part.size:
+                by_scope.setdefault(self._scope(part.topic), []).append(part)
+        for scope, served in by_scope.items():
+            limiter = self._limiters.get(scope)
+            if limiter is not None:
                 slices = (slice for part in served for slice in part.batches)
                 records = sum(map(record_count, slices)) if limiter.counts_records else 0
                 held_ms = max(held_ms, limiter.take(sum(part.size for part in served), records))
