@@ -18,7 +18,7 @@ from mainstem.doors.budget import Budget
 from mainstem.doors.http.door import HttpDoor
 from mainstem.doors.http.routes.table import ROUTES
 from mainstem.doors.http.transport.errors import Refusal
-from mainstem.doors.kafka.transport.group_names import GroupNames
+from mainstem.doors.kafka.transport.group_names import GROUP_NAMED_S, GroupNames
 from tests.support.clock import ManualClock
 
 from .attackers import _PREFACE, _SETTINGS, _request_head, frame
@@ -129,6 +129,21 @@ def test_group_names_of_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             message = SimpleNamespace(group_id=f"group {number}", member_epoch=0)
             names.learn(68, call, message, connection)
     assert len(names) <= 500
+
+
+def test_clients_are_forgotten_with_their_last_group() -> None:
+    clock = ManualClock()
+    names = GroupNames(clock)
+    for client in range(20):
+        connection: Any = SimpleNamespace(group=None)
+        call: Any = SimpleNamespace(
+            restricted=False, principal=ANONYMOUS, host="::1", client_id=f"client {client}"
+        )
+        names.learn(68, call, SimpleNamespace(group_id="g", member_epoch=0), connection)
+        clock.advance(int(GROUP_NAMED_S * 1000) + 1)
+        connection.group = None  # a new connection
+        assert names.group_of(call, connection) is None
+    assert names.clients == len(names) == 0
 
 
 def test_very_long_group_names_are_not_kept() -> None:

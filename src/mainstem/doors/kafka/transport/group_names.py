@@ -49,6 +49,10 @@ class GroupNames:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def clients(self) -> int:
+        return len(self._named)
+
     def learn(self, api: int, call: Call, message: Any, connection: KafkaConnection) -> None:
         """A client named a group in a request of one of these APIs."""
         group = _group_in(api, message)
@@ -79,13 +83,16 @@ class GroupNames:
         """The group that a client reads for on this connection, if known."""
         if connection.group is not None:
             return connection.group
-        groups = self._named.get((call.principal.name, call.host, call.client_id))
+        client = call.principal.name, call.host, call.client_id
+        groups = self._named.get(client)
         if groups is None:
             return None
         since = self._clock.monotonic() - GROUP_NAMED_S
         for group in [group for group, named in groups.items() if named < since]:
             del groups[group]
             self._count -= 1
+        if not groups:  # else clients without groups, which do not count, would stay
+            del self._named[client]
         return next(iter(groups)) if len(groups) == 1 else None
 
 
