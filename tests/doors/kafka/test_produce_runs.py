@@ -154,6 +154,11 @@ async def test_a_run_to_a_topic_that_was_made_again_is_for_the_new_one(kafka: Ka
     assert [part.base_offset for part in await sent_ahead(wire, 9, [request] * 4)] == [0, 1, 2, 3]
 
 
+async def _received(wire: Wire, responses: int) -> None:
+    for _ in range(responses):
+        await wire.receive_raw()
+
+
 async def test_a_batch_does_not_go_on_behind_its_request(kafka: KafkaStage) -> None:
     """Not into what the server received from another client before, nor into the next request."""
     await kafka.broker.create_topic("t")
@@ -170,8 +175,7 @@ async def test_a_batch_does_not_go_on_behind_its_request(kafka: KafkaStage) -> N
             await other.receive_raw()
         wire.send_raw(b"".join(pieces))
         with pytest.raises(asyncio.IncompleteReadError):  # it is closed
-            for _ in pieces:
-                await wire.receive_raw()
+            await _received(wire, len(pieces))
         assert kafka.broker.partition("t").end == before + 7
 
 
