@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.doors.budget import CONNECTION_UNUSED_S_MIN, Turns
+from mainstem.doors.kafka.security.options import KafkaSecurity
 from mainstem.doors.kafka.transport.connection import KafkaLimits
+from mainstem.doors.tls import tls_context
 from tests.support.batches import batch
+from tests.support.certificates import make_self_signed
+from tests.support.waiting import until
 
 from .conftest import KafkaStage, opened
 from .requests import metadata, produce
@@ -88,3 +94,24 @@ async def test_a_client_whose_requests_wait_for_their_turn_makes_no_room_for_oth
         for _ in range(2):
             await ahead.receive_raw()
         assert await unused.ended()
+
+
+@pytest.mark.usefixtures("one_request_a_step")
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_what_a_client_sends_right_before_it_closes_is_served(
+    broker: Broker, tmp_path: Path, encrypted: bool
+) -> None:
+    await broker.create_topic("t")
+    served = trusted = None
+    if encrypted:
+        made = make_self_signed(tmp_path)
+        served = tls_context(made / "cert.pem", made / "key.pem", None)
+        trusted = ssl.create_default_context(cafile=str(made / "cert.pem"))
+    slice, _ = batch(b"x")
+    requests = [request_frame(produce(9, "t", slice, acks=0), number) for number in range(100)]
+    async with opened(broker, security=KafkaSecurity(tls=served)) as stage:
+        _, writer = await asyncio.open_connection(stage.address.host, stage.address.port, ssl=trusted)
+        writer.write(b"".join(requests))
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: broker.partition("t").end == len(requests))

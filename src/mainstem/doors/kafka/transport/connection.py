@@ -267,6 +267,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.update_reading()
 
     def eof_received(self) -> bool:
+        """The client sends no more. Over TLS that comes right behind its last requests, even while reading is paused:
+        serve what waits for its turn, since a client that asked for no responses does not send it again."""
+        while self._aside is not None:
+            self._step()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
