@@ -179,6 +179,22 @@ async def test_bytes_between_requests_reach_the_parser(client: Client, repeated:
     assert not repeated
 
 
+async def test_a_head_that_begins_behind_another_request_is_no_pattern(
+    client: Client, repeated: list[bytes]
+) -> None:
+    """A later request would get the headers that were sent before the bytes that it repeats."""
+    for value in (1, 2):
+        await client.ask(write(value))
+    hidden = b"POST /v0/topics/t HTTP/1.1\r\nIdempotency-Key: once\r\nX-Note: "
+    client.send(write(3) + hidden)
+    assert (await client.receive())[0] == 200
+    for value in (4, 5):
+        status, answer = await client.ask(write(value))  # the first line of the first is the value of X-Note
+        assert (status, answer["deduped"]) == (200, False)
+    assert not repeated
+    assert await read(client) == [1, 2, 3, 4, 5]
+
+
 async def test_a_repeated_read_that_waits_is_woken(client: Client, broker: Broker) -> None:
     wait = {"from_seq": 0, "limit": 10, "wait_ms": 60_000}
     assert (await client.ask(write(0)))[0] == 200

@@ -284,6 +284,11 @@ class HttpConnection(HttpToolsProtocol):
         protocol.connection_made(self.transport)
         protocol.data_received(data)
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self._head_since:  # it began behind another request
+            self._head_since = self.loop.time()
+
     def on_headers_complete(self) -> None:
         self._head_since = 0.0
         self._heads.append(self._head_counted)
@@ -340,9 +345,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """Close the connection if a head, a body or a reader makes no progress, or if it is not used."""
+        if self.flow.read_paused:  # by us
+            self._pace.begin(now)
+            self._head_since = self._head_since and now
         slow_head = self._head_since and not self._in_body and now - self._head_since > HTTP_HEAD_S
-        if self.flow.read_paused:
-            self._pace.begin(now)  # reading is paused by us
         slow_body = self._in_body and self._pace.too_slow(now)
         if slow_head or slow_body or self._unread(now):
             self.transport.abort()
