@@ -289,3 +289,45 @@ def test_a_line_break_in_a_presigned_url_hides_no_header() -> None:
     check_presigned_v2(signature, "secret", "PUT", b"/bucket/key", [], signed, 0)
     with pytest.raises(S3Error, match="line break"):
         check_presigned_v2(signature, "secret", "PUT", b"/bucket/key", [], hidden, 0)
+
+
+def test_the_name_of_a_header_in_a_presigned_url_hides_no_header() -> None:
+    signed = {"x-amz-copy-source": "/from/key", "x-amz-meta-note": "1"}
+    value = sign_v2("secret", "PUT", b"/bucket/key", [], signed, 100)
+    hidden = {"x-amz-copy-source:/from/key\nx-amz-meta-note": "1"}
+    assert sign_v2("secret", "PUT", b"/bucket/key", [], hidden, 100) == value
+    signature = PresignedV2("id", value, 100, "")
+    with pytest.raises(S3Error, match="hide another"):
+        check_presigned_v2(signature, "secret", "PUT", b"/bucket/key", [], hidden, 0)
+    signed = {"x-amz-copy-source": "/from/a:b"}
+    value = sign_v2("secret", "PUT", b"/bucket/key", [], signed, 100)
+    signature = PresignedV2("id", value, 100, "")
+    with pytest.raises(S3Error, match="hide another"):
+        check_presigned_v2(
+            signature, "secret", "PUT", b"/bucket/key", [], {"x-amz-copy-source:/from/a": "b"}, 0
+        )
+
+
+def test_a_presigned_part_does_not_replace_the_object(guarded: ServerProcess) -> None:
+    """Nor does a parameter inside the value of another one read another version than the signed one."""
+    boss = by(guarded, "boss")
+    boss.create_bucket(Bucket="own-parts")
+    boss.put_object(Bucket="own-parts", Key="k", Body=b"whole")
+    upload = boss.create_multipart_upload(Bucket="own-parts", Key="k")["UploadId"]
+    found = issued(guarded, "boss")
+    url = f"http://{guarded.address('s3')}/own-parts/k"
+
+    def presigned(method: str, query: str) -> str:
+        request = AWSRequest(method, f"{url}?{query}")
+        HmacV1QueryAuth(_credentials(found), expires=60).add_auth(request)
+        return str(request.url)
+
+    part = presigned("PUT", f"partNumber=1&uploadId={upload}")
+    assert httpx.put(part.replace("&uploadId=", "%26uploadId%3D"), content=b"part").status_code == 403
+    assert boss.get_object(Bucket="own-parts", Key="k")["Body"].read() == b"whole"
+    assert httpx.put(part, content=b"part").status_code == 200
+    old = presigned("GET", "response-content-type=text/plain&versionId=none")
+    assert httpx.get(old).status_code in (400, 404)
+    assert httpx.get(old.replace("&versionId=", "%26versionId%3D")).status_code == 403
+    assert httpx.get(presigned("GET", "response-content-disposition=a%26b")).content == b"whole"
+    boss.close()

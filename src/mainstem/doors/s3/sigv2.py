@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ _OF_RESOURCE = frozenset(
         *("response-content-language", "response-content-type", "response-expires"),
     )
 )
+
+_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,15 @@ def check_presigned_v2(
     """Raises S3Error unless the secret signed this request, and it has not expired. `headers` include the URL's."""
     if now_ms > signature.expires_s * 1000:
         raise access_denied("the URL has expired")
-    if any("\n" in value for name, value in headers.items() if _is_signed(name)):
+    # What is signed has no escapes, so a part of it could be moved from one header or parameter into another.
+    signed = [(name, value) for name, value in headers.items() if _is_signed(name)]
+    if any("\n" in value or not _HEADER_NAME.fullmatch(name) for name, value in signed):
         raise access_denied(
-            "a header in a presigned URL has a line break, which could hide another signed header"
+            "a header in a presigned URL has a line break, or a name that no header has: it could hide another "
+            "signed header"
         )
+    if any(name in _OF_RESOURCE and _has_parameter(value) for name, value in query):
+        raise access_denied("the value of a parameter in a presigned URL contains another parameter")
     expected = sign_v2(secret, method, raw_path, query, headers, signature.expires_s)
     if not hmac.compare_digest(expected.encode(), signature.value.encode()):
         raise S3Error(
@@ -110,6 +118,11 @@ def sign_v2(
     to_sign = "\n".join((method, *standard, str(expires_s), *custom, resource))
     digest = hmac.digest(secret.encode(), to_sign.encode("utf-8", "replace"), "sha1")
     return base64.b64encode(digest).decode()
+
+
+def _has_parameter(value: str) -> bool:
+    """Whether a value would hide the parameters that are signed after it."""
+    return any(part.partition("=")[0] in _OF_RESOURCE for part in value.split("&")[1:])
 
 
 def _is_signed(name: str) -> bool:
