@@ -111,9 +111,52 @@ def test_the_key_of_a_context_goes_to_its_server_only(
     assert asked(here) == {("Bearer other", "shop")}
     plain("shell", stdin=f"group list --url {there.url}\ngroup list\n".encode())
     assert (asked(there), asked(here)) == ({(None, None)}, {("Bearer secret", "shop")})
+    plain("shell", "--api-key", "other", stdin=b"group list\n")
+    plain("--api-key", "other", "shell", stdin=b"group list\n")
+    assert asked(here) == {("Bearer other", "shop")}
     plain("context", "use", "--none")
     plain("--context", "here", "shell", stdin=b"group list\n")
     assert asked(here) == {("Bearer secret", "shop")}
+
+
+def test_the_key_of_another_server_is_not_sent_to_that_of_a_context(
+    plain: Shell, listeners: tuple[Listener, Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = listeners
+    assert plain("context", "add", "here", "--url", here.url).code == 0
+    monkeypatch.setenv("MAINSTEM_URL", there.url)
+    monkeypatch.setenv("MAINSTEM_API_KEY", "theirs")
+    monkeypatch.setenv("MAINSTEM_NAMESPACE", "their-shop")
+    plain("--context", "here", "group", "list")
+    plain("--context", "here", "shell", stdin=b"group list\n")
+    assert asked(here) == {(None, None)}
+    plain("--context", "here", "--api-key", "mine", "group", "list")
+    assert asked(here) == {("Bearer mine", None)}
+    plain("group", "list")
+    assert (asked(there), asked(here)) == ({("Bearer theirs", "their-shop")}, set())
+
+
+def test_a_url_replaces_the_current_context_as_if_there_was_none(
+    plain: Shell, listeners: tuple[Listener, Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = listeners
+    plain("context", "add", "here", "--url", here.url, "--api-key", "secret", "--use")
+    monkeypatch.setenv("MAINSTEM_API_KEY", "mine")
+    for arguments in (("--url", there.url, "group", "list"), ("group", "list", "--url", there.url)):
+        plain(*arguments)
+        assert asked(there) == {("Bearer mine", None)}, arguments
+
+
+def test_a_namespace_that_is_given_holds_for_every_server(
+    plain: Shell, listeners: tuple[Listener, Listener]
+) -> None:
+    """A command must not reach a topic of the same name in another namespace."""
+    here, there = listeners
+    plain("context", "add", "here", "--url", here.url, "--namespace", "shop", "--use")
+    plain("topic", "-n", "acme", "list")
+    plain("topic", "-n", "acme", "list", "--url", there.url)
+    plain("topic", "-n", "acme", "--url", there.url, "list")
+    assert (asked(here), asked(there)) == ({(None, "acme")}, {(None, "acme")})
 
 
 def test_contexts_are_listed_without_keys_and_kept_from_others(plain: Shell, tmp_path: Path) -> None:

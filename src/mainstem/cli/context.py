@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from mainstem.values import did_you_mean
 
 CONTEXT_ENV = "MAINSTEM_CONTEXT"
 _VARIABLES = {"url": URL_ENV, "api_key": KEY_ENV, "namespace": NAMESPACE_ENV}
-_ENTERED = "mainstem.context"  # in the metadata of the command line: the variables that come from a context
+_ENTERED = "mainstem.context"  # in the metadata of the command line: the variables that a context replaced
 _FLAGGED = "mainstem.flags"  # and those that come from flags
 
 Contexts = dict[str, dict[str, str]]
@@ -39,6 +39,11 @@ def flag_to_environment(ctx: click.Context, param: click.Parameter, text: str | 
     variable = _VARIABLES[str(param.name).lstrip("_")]
     if variable == URL_ENV:
         leave(ctx)
+    set_variable(ctx, variable, text)
+
+
+def set_variable(ctx: click.Context, variable: str, text: str) -> None:
+    """For a flag, which no context replaces."""
     os.environ[variable] = text
     ctx.meta.setdefault(_FLAGGED, set()).add(variable)
 
@@ -71,7 +76,7 @@ def enter(ctx: click.Context, wanted: str | None) -> None:
         return
     if ctx.invoked_subcommand == "shell":  # each of its commands enters the context by itself
         if wanted is not None:
-            os.environ.pop(URL_ENV, None)
+            _set(ctx, _without_other_server(flags))
             os.environ[CONTEXT_ENV] = wanted
         return
     name = wanted or os.environ.get(CONTEXT_ENV)
@@ -81,14 +86,39 @@ def enter(ctx: click.Context, wanted: str | None) -> None:
         return
     chosen = _find(name, contexts)
     given = {_VARIABLES[field]: text for field, text in chosen.items() if _VARIABLES[field] not in flags}
-    os.environ.update(given)
-    ctx.meta[_ENTERED] = set(given)
+    _set(ctx, {**_without_other_server(flags), **given})
 
 
 def leave(ctx: click.Context) -> None:
     """Another server is named: the key and the namespace of a context are not for it."""
-    for variable in ctx.meta.pop(_ENTERED, ()):
-        os.environ.pop(variable, None)
+    flags = ctx.meta.get(_FLAGGED, set())
+    replaced = ctx.meta.pop(_ENTERED, {})
+    _change({variable: text for variable, text in replaced.items() if variable not in flags})
+
+
+def flagged_key(ctx: click.Context) -> str | None:
+    """The key of --api-key before the name of the command."""
+    return os.environ.get(KEY_ENV) if KEY_ENV in ctx.meta.get(_FLAGGED, set()) else None
+
+
+def _without_other_server(flags: Collection[str]) -> dict[str, str | None]:
+    """If a variable names a server: this one, and those with the key and the namespace for that server."""
+    if not os.environ.get(URL_ENV):
+        return {}
+    return {variable: None for variable in _VARIABLES.values() if variable not in flags}
+
+
+def _set(ctx: click.Context, variables: Mapping[str, str | None]) -> None:
+    ctx.meta[_ENTERED] = {variable: os.environ.get(variable) for variable in variables}
+    _change(variables)
+
+
+def _change(variables: Mapping[str, str | None]) -> None:
+    for variable, text in variables.items():
+        if text is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = text
 
 
 def context_names() -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from mainstem.cli.context import takes_url_and_key
+from mainstem.cli.context import flagged_key, takes_url_and_key
 
 _HISTORY = Path("~/.mainstem_history")
 _HISTORY_LINES = 1_000
@@ -26,8 +26,7 @@ def shell(url: str | None, api_key: str | None) -> None:
     """
     if url:
         os.environ["MAINSTEM_URL"] = url
-    if api_key:
-        os.environ["MAINSTEM_API_KEY"] = api_key
+    api_key = api_key or flagged_key(click.get_current_context())
     interactive = sys.stdin.isatty()
     with _history() if interactive else contextlib.nullcontext():
         while True:
@@ -38,14 +37,14 @@ def shell(url: str | None, api_key: str | None) -> None:
             except KeyboardInterrupt:
                 click.echo()
                 continue
-            if not _execute(line):
+            if not _execute(line, api_key):
                 break
     if interactive:
         click.echo()
 
 
-def _execute(line: str) -> bool:
-    """Run one line. False if it ends the shell."""
+def _execute(line: str, api_key: str | None) -> bool:
+    """Run one line. False if it ends the shell. The key wins over that of the context that the line enters."""
     from mainstem.cli.main import run
 
     try:
@@ -62,7 +61,9 @@ def _execute(line: str) -> bool:
     if words[0] == "shell":
         click.echo("error: this is the shell", err=True)
         return True
-    run(["--help"] if words == ["help"] else [*words[1:], "--help"] if words[0] == "help" else words)
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    run(["--api-key", api_key, *words] if api_key else words)
     return True
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 
 import click
 
 from mainstem.cli.confirmation import confirm, yes_option
+from mainstem.cli.context import set_variable
 from mainstem.cli.names import complete_settings, complete_topics
 from mainstem.cli.output import as_json_option, print_json, print_rows
 from mainstem.cli.store import Store
 from mainstem.cli.tables import print_table
 from mainstem.cli.target import Target, takes_target
+from mainstem.client.environment import NAMESPACE_ENV
 
 _configs = click.option(
     "-c",
@@ -27,10 +28,11 @@ _configs = click.option(
 
 @click.group()
 @click.option("-n", "--namespace", help="Namespace of the topics, on a server; else MAINSTEM_NAMESPACE.")
-def topic(namespace: str | None) -> None:
+@click.pass_context
+def topic(ctx: click.Context, namespace: str | None) -> None:
     """Create, list, describe, alter and delete topics."""
     if namespace:
-        os.environ["MAINSTEM_NAMESPACE"] = namespace
+        set_variable(ctx, NAMESPACE_ENV, namespace)
 
 
 @topic.command()
