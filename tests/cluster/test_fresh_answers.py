@@ -12,6 +12,7 @@ import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.routers.service import StreamForwarder
+from mainstem.doors.http.routes.apicurio import ApicurioApi
 from mainstem.doors.http.transport.app import App
 from mainstem.doors.http.transport.context import Context
 from mainstem.doors.text.requests import parse
@@ -135,6 +136,14 @@ async def test_a_gap_is_not_made_up_while_the_store_is_away(
     # What is known is still told.
     assert (await two.later("POST", "/v0/topics/t/diff", {}))["caught_up"]
     assert (await two.later("GET", "/v0/topics/t"))["status"] == 200
+
+
+async def test_serializers_of_apicurio_find_what_another_broker_registered(two: _Lagging) -> None:
+    two.context.mounted["apis"] = ApicurioApi()
+    body = {"schema": '"string"'}
+    id = (await two.ahead("POST", "/subjects/v/versions", body))["id"]
+    found = await two.later("GET", "/apis/registry/v3/groups/default/artifacts/v/versions/1")
+    assert (found["status"], found["globalId"]) == (200, id)
 
 
 async def test_deletes_cover_what_another_broker_acknowledged(two: _Lagging) -> None:

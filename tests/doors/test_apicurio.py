@@ -141,3 +141,12 @@ async def test_a_namespace_has_artifacts_of_its_own(client: httpx.AsyncClient) -
     assert found.json() == json.loads(BROKEN)
     assert (await get(client, "/ids/globalIds/1?namespace=acme")).json() == json.loads(BROKEN)
     assert (await get(client, "/ids/globalIds/1")).json() == json.loads(ONE)
+
+
+async def test_errors_name_what_a_client_of_a_namespace_calls_it(client: httpx.AsyncClient) -> None:
+    assert (await client.put("/v0/namespaces/acme", json={}, headers=OWNER)).status_code == 201
+    path = "/groups/default/artifacts/v/versions/latest?namespace=acme"
+    for headers in (OWNER, STRANGER):
+        problem = (await get(client, path, headers)).json()
+        assert "v'" in problem["title"], problem
+        assert "acme" not in problem["title"] + problem["detail"]

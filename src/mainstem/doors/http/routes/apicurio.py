@@ -29,7 +29,14 @@ from mainstem.doors.http.routes import schemas
 from mainstem.doors.http.transport.errors import Refusal, invalid
 from mainstem.doors.http.transport.requests import HttpRequest, decoded
 from mainstem.doors.http.transport.responses import JSON, Response
-from mainstem.errors import InvalidSchemaVersion, MainstemError, SchemaNotFound, SubjectNotFound
+from mainstem.errors import (
+    InvalidSchemaVersion,
+    MainstemError,
+    NotFound,
+    SchemaNotFound,
+    SubjectNotFound,
+    drop_frames,
+)
 from mainstem.schemas import subjects as names
 
 _DEFAULT_GROUP = "default"
@@ -69,12 +76,32 @@ class ApicurioApi:
     async def serve(self, request: HttpRequest, method: str, path: str) -> Response:
         try:
             request.bind()
-            return await _answer(request, method, [unquote(segment) for segment in path.split("/")[1:]])
+            return await _current_answer(request, method, [unquote(part) for part in path.split("/")[1:]])
         except (MainstemError, Refusal) as error:
+            drop_frames(error)
             status = schemas.answer(error).status
             name, text = type(error).__name__, str(error)
+            if request.view is not None:
+                text = request.view.text(text)
             problem = {"status": status, "title": text, "detail": f"{name}: {text}", "name": name}
             return _reply(problem, status)
+
+
+async def _current_answer(request: HttpRequest, method: str, path: list[str]) -> Response:
+    """Before this broker says that something is unknown: another one may have registered it. Raises MainstemError,
+    Refusal."""
+    broker = request.broker
+    if not broker.cluster.shared:
+        return await _answer(request, method, path)
+    await broker.catch_up()
+    try:
+        return await _answer(request, method, path)
+    except NotFound:
+        known = broker.position
+        await broker.barrier()
+        if broker.position == known:
+            raise
+        return await _answer(request, method, path)
 
 
 async def _answer(request: HttpRequest, method: str, path: list[str]) -> Response:

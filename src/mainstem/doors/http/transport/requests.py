@@ -289,6 +289,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def forbidden(operation: Operation, kind: ResourceType, name: str) -> Refusal:
+    name = shown_id(name)
     what = kind.name.lower().replace("_", " ")
     if kind is ResourceType.CLUSTER:
         return Refusal(
