@@ -248,3 +248,18 @@ async def test_a_payload_without_end_is_shown_as_bytes(api: Api) -> None:
     await api.broker.append_values("t", [b"\0" + id.to_bytes(4, "big") + b"\x02" * 50_000 + b"\0"])
     [shown] = (await messages(api))["messages"]
     assert (shown["value_decoded"], shown["value_bytes"]) == (None, 50_006)
+
+
+async def test_a_payload_that_json_cannot_hold_is_shown_as_bytes(api: Api) -> None:
+    """Half of a surrogate pair, and a time that no calendar has."""
+    await api.broker.create_topic("t")
+    proto = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
+        message Sale { google.protobuf.Timestamp at = 1; }"""
+    plain = b"\0" + (await _registered(api, "t-JSON", "JSON", "{}")).to_bytes(4, "big")
+    timed = b"\0" + (await _registered(api, "t-PROTO", "PROTOBUF", proto)).to_bytes(4, "big")
+    never = b"\x0a\x0a\x08" + b"\x80" * 8 + b"\x10"  # 2**60 seconds
+    values = [plain + b'"\\ud800"', timed + b"\0" + never, plain + b"1"]
+    await api.broker.append_values("t", values)
+    shown = (await messages(api))["messages"]
+    assert [one["value_decoded"] and one["value_decoded"]["json"] for one in shown] == [None, None, "1"]
+    assert offsets(await messages(api, "?json=$%20%3E=%201")) == [2]
