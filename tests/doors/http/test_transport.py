@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
+from h2.connection import H2Connection
+from h2.events import ResponseReceived
 
 from mainstem import limits
 from mainstem.address import Address
@@ -83,6 +85,23 @@ async def test_curl_speaks_http_2_with_prior_knowledge(stage: Stage) -> None:
     out, _ = await process.communicate()
     body, version = out.decode().rsplit("\n", 1)
     assert (json.loads(body)["status"], version) == ("ok", "2")
+
+
+async def test_an_http_2_request_may_have_a_host_beside_its_authority(stage: Stage) -> None:
+    reader, writer = await stage.connect()
+    client = H2Connection()
+    client.initiate_connection()
+    names = ((":method", "GET"), (":path", "/v0/health"), (":scheme", "http"), (":authority", "localhost"))
+    client.send_headers(1, [*names, ("host", "localhost")], end_stream=True)
+    writer.write(client.data_to_send())
+    answered: list[bytes] = []
+    async with asyncio.timeout(60):
+        while not answered:
+            for event in client.receive_data(await reader.read(1 << 16)):
+                if isinstance(event, ResponseReceived):
+                    answered += [value for name, value in event.headers if name == b":status"]
+    assert answered == [b"200"]
+    writer.close()
 
 
 async def test_an_http_2_body_over_the_limit_is_refused(broker: Broker) -> None:

@@ -443,7 +443,8 @@ def _whole_frames(data: bytes, skipped: int, block: int) -> _WholeFrames:
 def _scope(headers: list[Header], transport: asyncio.Transport) -> Asgi:
     pseudo = {name: value for name, value in headers if name.startswith(b":")}
     plain = [(name, value) for name, value in headers if not name.startswith(b":")]
-    if b":authority" in pseudo:
+    if b":authority" in pseudo:  # a proxy may send both, and h2 has checked that they are the same
+        plain = [(name, value) for name, value in plain if name != b"host"]
         plain.append((b"host", pseudo[b":authority"]))
     raw_path, _, query = pseudo.get(b":path", b"/").partition(b"?")
     return {
