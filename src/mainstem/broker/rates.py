@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from mainstem import limits
 from mainstem.broker.access.principal import Principal
-from mainstem.ledger.namespaces import split
+from mainstem.ledger.namespaces import canonical, split
 from mainstem.ledger.rates import (
     BURST_S,
     CONSUMER_BYTE_RATE,
@@ -218,6 +218,9 @@ class RateService:
     def scope(self, topic: str) -> str:
         """What topics with the same limits have in common: a topic that has a rate of its own, or a namespace, with the
         slash after it. It can stand for the topic here."""
+        topic = canonical(topic)
+        if len(topic) > limits.KEPT_NAME_CHARS_MAX:  # there is no such topic
+            return ""
         return topic if topic in self.stored.topics else topic[: topic.rfind("/") + 1]
 
     def requests(self, principal: Principal, client_id: str | None) -> TokenBucket | None:

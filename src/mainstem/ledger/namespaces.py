@@ -33,6 +33,7 @@ NAMESPACE_WORD_CHARS_MAX = 64  # a namespace is one or two words
 NAMESPACE_PRINCIPALS_MAX = 1_000  # that one namespace admits
 
 DEFAULT = "default"
+DEFAULT_PREFIX = f"{DEFAULT}/"
 ID_SEPARATOR = "\x1f"
 
 _WORD = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{NAMESPACE_WORD_CHARS_MAX - 1}}}"
@@ -48,6 +49,11 @@ def split(full_name: str) -> tuple[str, str]:
     """The namespace and the plain name of a topic. `default/orders` is `orders`."""
     namespace, slash, name = full_name.rpartition("/")
     return (namespace, name) if slash else (DEFAULT, full_name)
+
+
+def canonical(full_name: str) -> str:
+    """The full name that a topic is stored under: `orders` for `default/orders`."""
+    return full_name.removeprefix(DEFAULT_PREFIX)
 
 
 def qualify_id(namespace: str, id: str) -> str:

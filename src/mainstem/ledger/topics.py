@@ -23,7 +23,7 @@ from mainstem.errors import (
 from mainstem.ledger.config import TopicConfig
 from mainstem.ledger.digest import hash_fields
 from mainstem.ledger.keyed import Keyed
-from mainstem.ledger.namespaces import DEFAULT, Namespaces, bad_namespace, qualify, split
+from mainstem.ledger.namespaces import DEFAULT, Namespaces, bad_namespace, canonical, qualify, split
 from mainstem.ledger.section import Command, Moment, Section, applies
 from mainstem.ledger.streams import Streams
 
@@ -54,7 +54,6 @@ class AddPartitions(Command, frozen=True, tag=4):
 
 
 TOPIC_ID_BYTES = 16
-_DEFAULT_PREFIX = f"{DEFAULT}/"
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.NAME_CHARS_MAX}}}")
 
@@ -127,9 +126,7 @@ class Topics(Section[list[Topic]]):
 
     def get(self, full_name: str) -> Topic | None:
         found = self._by_name.get(full_name)
-        if found is None and full_name.startswith(_DEFAULT_PREFIX):
-            return self._by_name.get(full_name.removeprefix(_DEFAULT_PREFIX))
-        return found
+        return self._by_name.get(canonical(full_name)) if found is None else found
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)

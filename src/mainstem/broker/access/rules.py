@@ -27,7 +27,14 @@ from mainstem.broker.access.options import AccessOptions
 from mainstem.broker.access.principal import Principal
 from mainstem.ledger.access_rules import AccessRule, AccessRules
 from mainstem.ledger.api_keys import ApiKeys
-from mainstem.ledger.namespaces import DEFAULT, ID_SEPARATOR, Namespaces, split
+from mainstem.ledger.namespaces import (
+    DEFAULT,
+    DEFAULT_PREFIX,
+    ID_SEPARATOR,
+    Namespaces,
+    canonical,
+    split,
+)
 
 ACCESS_DECISIONS_KEPT = 100_000  # cached decisions of the access rules, until a rule changes
 
@@ -156,6 +163,8 @@ class Access:
     ) -> bool:
         if self.open_to(principal):
             return True
+        if kind in _TOPICS:
+            name = canonical(name)
         if self.namespaces is not None and self.namespaces.admitted:
             if not self._admits(principal, kind, name):
                 return False
@@ -197,6 +206,8 @@ class Access:
         """Whether a stored rule denies the operation, so that no other right may stand in for it."""
         if not self.enforced or principal.name in self._super_users:
             return False
+        if kind in _TOPICS:
+            name = canonical(name)
         self._renew()
         return any(
             rule.permission == DENY and rule.operation in (operation, Operation.ALL)
@@ -236,13 +247,23 @@ class Access:
         self._state = self.state
 
     def _matching(self, kind: ResourceType, name: str) -> Iterator[AccessRule]:
+        other = _other_name(kind, name)
         for each in _KINDS.get(kind, (kind,)):
             yield from self._literal.get((each, name), ())
+            if other:
+                yield from self._literal.get((each, other), ())
             if name != EVERYTHING:
                 yield from self._literal.get((each, EVERYTHING), ())
             if self._prefixed:
                 for length in range(1, len(name) + 1):
                     yield from self._prefixed.get((each, name[:length]), ())
+                for length in range(len(DEFAULT_PREFIX), len(other) + 1):
+                    yield from self._prefixed.get((each, other[:length]), ())
+
+
+def _other_name(kind: ResourceType, name: str) -> str:
+    """`default/orders` for the topic `orders`: rules may be about either. Empty: it has no other name."""
+    return "" if kind not in _TOPICS or "/" in name or name == EVERYTHING else DEFAULT_PREFIX + name
 
 
 def _of(rule: AccessRule, kind: ResourceType) -> bool:
@@ -250,6 +271,8 @@ def _of(rule: AccessRule, kind: ResourceType) -> bool:
 
 
 def _covers(rule: AccessRule, name: str) -> bool:
+    if rule.resource_name.startswith(DEFAULT_PREFIX):
+        name = _other_name(ResourceType(rule.resource_type), name) or name
     if rule.pattern_type == PREFIXED:
         return name.startswith(rule.resource_name)
     return rule.resource_name in (name, EVERYTHING)
