@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -67,6 +69,33 @@ def test_a_topic_is_copied_once_and_goes_on_with_new_columns(lake: Tabling, conf
         (2, 2, "y"),
     ]
     assert list(found[0])[:6] == ["_partition_id", "_offset", "_timestamp", "_key", "_value", "_headers"]
+
+
+def test_fields_inside_columns_come_later_too(lake: Tabling, configured: Catalog) -> None:
+    lake.topic("nested")
+
+    def columns(fields: str) -> list[dict[str, str]]:
+        kinds = {
+            "s": f"struct<{fields}>",
+            "l": f"list<struct<{fields}>>",
+            "m": f"map<string, struct<{fields}>>",
+        }
+        return [{"name": name, "type": kind} for name, kind in kinds.items()]
+
+    lake.enable("nested", iceberg="other.sales.nested", schema=columns("a: int"))
+    lake.write("nested", {"s": {"a": 1}, "l": [{"a": 1}], "m": {"k": {"a": 1}}})
+    assert publish_tables(lake.broker).problems == {}
+    lake.enable("nested", schema=columns("a: long, b: string"))
+    row = {"a": 1 << 40, "b": "x"}
+    lake.write("nested", {"s": row, "l": [row], "m": {"k": row}})
+    assert publish_tables(lake.broker).problems == {}
+    first, second = rows(configured, "sales.nested")
+    assert (first["s"], first["l"], dict(first["m"])) == (
+        {"a": 1, "b": None},
+        [{"a": 1, "b": None}],
+        {"k": {"a": 1, "b": None}},
+    )
+    assert (second["s"], second["l"], dict(second["m"])) == (row, [row], {"k": row})
 
 
 class Racing:
@@ -135,6 +164,27 @@ def test_an_unknown_catalog_is_a_problem_of_its_topic(lake: Tabling) -> None:
     problem = publish_tables(lake.broker).problems["nowhere"]
     assert "PYICEBERG_CATALOG__ELSEWHERE__URI" in problem
     assert Unavailable.__name__ not in problem
+
+
+def test_a_catalog_that_does_not_answer_does_not_stop_the_others(
+    lake: Tabling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        hanging = {"type": "rest", "uri": f"http://{host}:{port}"}
+        monkeypatch.setattr(iceberg_copy, "load_catalog", lambda name: load_catalog(name, **hanging))
+        monkeypatch.setattr(iceberg_copy, "REQUEST_S", (0.5, 0.5), raising=False)
+        lake.topic("silent")
+        lake.enable("silent", iceberg="hanging.sales.silent")
+        lake.write("silent", *numbers(0, 1))
+        works = [work for work in lake.broker.tables().tables if work.name == "silent"]
+        with ThreadPoolExecutor(1) as pool:
+            delivered = pool.submit(deliver, lake.broker, works)
+            try:
+                problems = delivered.result(10).problems
+            finally:
+                silent.close()  # which ends a delivery that waits
+    assert "timed out" in problems["silent"]
 
 
 def test_a_topic_has_one_copy_with_a_whole_name(lake: Tabling) -> None:

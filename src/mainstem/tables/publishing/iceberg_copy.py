@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from mainstem import limits
 from mainstem.api.lake import PartitionProgress, Sources, TableColumns, TableWork
@@ -29,6 +32,20 @@ from mainstem.tables.publishing.broker import CopyBroker
 from mainstem.tables.table_metadata import schema_of
 
 APPEND_BYTES = 64 * limits.MIB  # of rows in memory, about: then a commit
+REQUEST_S = (10.0, 60.0)  # that a REST catalog has to connect, and to send each part of its answer
+
+
+class TimedRestCatalog(RestCatalog):
+    """PyIceberg's requests wait for ever: one catalog that hangs would stop the driver, and with it every topic."""
+
+    def _config_headers(
+        self, session: Any
+    ) -> None:  # the first that sees a new session, which may then ask for a token
+        super()._config_headers(session)
+        session.request = partial(session.request, timeout=REQUEST_S)
+
+
+AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: TimedRestCatalog(name, **properties)
 
 
 class OneAttempt:
@@ -126,7 +143,8 @@ class IcebergDelivery:
     def _rows(self, schema: Schema, sources: Sources, end: int) -> tuple[pa.Table, int]:
         """Rows of about APPEND_BYTES, and the offset after them."""
         wanted = [field.name for field in self._schema.fields]
-        kinds = pa.schema([schema.select(*wanted).as_arrow().field(name) for name in wanted])
+        present = schema.select(*wanted).as_arrow()
+        kinds = pa.schema([present.field(name) for name in wanted])
         batches: list[pa.RecordBatch] = []
         size = 0
         for batch in self._batches(sources, end, kinds):
@@ -149,8 +167,18 @@ class IcebergDelivery:
 
 def _missing(present: Schema, wanted: Schema) -> bool:
     """Whether the table lacks a column, or has a narrower one."""
-    kinds = {field.name: field.field_type for field in present.fields}
-    return any(
-        field.name not in kinds or (field.field_type.is_primitive and field.field_type != kinds[field.name])
-        for field in wanted.fields
-    )
+    return _lacks(present.as_struct(), wanted.as_struct())
+
+
+def _lacks(present: IcebergType, wanted: IcebergType) -> bool:
+    """Whether a type lacks a field of another, at any depth, or has a narrower one. Their ids may differ."""
+    if isinstance(present, StructType) and isinstance(wanted, StructType):
+        kinds = {field.name: field.field_type for field in present.fields}
+        return any(
+            field.name not in kinds or _lacks(kinds[field.name], field.field_type) for field in wanted.fields
+        )
+    if isinstance(present, ListType) and isinstance(wanted, ListType):
+        return _lacks(present.element_type, wanted.element_type)
+    if isinstance(present, MapType) and isinstance(wanted, MapType):
+        return _lacks(present.key_type, wanted.key_type) or _lacks(present.value_type, wanted.value_type)
+    return present != wanted
