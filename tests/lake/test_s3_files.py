@@ -221,6 +221,34 @@ def test_a_location_at_the_s3_door_cannot_take_another_tables_folder(tmp_path: P
         started.close()
 
 
+def test_a_table_around_a_later_namespace_does_not_own_its_files(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MAINSTEM_API_KEYS", "boss,maker:read+admin:mine")
+        started = Tabling(tmp_path / "data", "--text", "off", "--kafka", "off")
+    try:
+        uri = f"{started.url}/iceberg"
+        maker = load_catalog("m", type="rest", uri=uri, token="maker")
+        mine = maker.create_table("default.mine", SCHEMA, location="s3://tables/tables/later")
+        s3 = _door(dict(mine.io.properties))
+        s3.put_object(Bucket="tables", Key="tables/later/data/x", Body=b"x")
+        boss = load_catalog("m", type="rest", uri=uri, token="boss")
+        boss.create_namespace("later")
+        theirs = boss.create_table("later.theirs", SCHEMA).location().removeprefix("s3://tables/")
+        assert theirs.startswith("tables/later/")
+        s3.put_object(Bucket="tables", Key="tables/later/data/y", Body=b"y")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            s3.put_object(Bucket="tables", Key=f"{theirs}/data/x", Body=b"x")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            s3.get_object(Bucket="tables", Key=s3_metadata(boss, "later.theirs"))
+    finally:
+        started.close()
+
+
+def s3_metadata(catalog: Any, name: str) -> str:
+    location: str = catalog.load_table(name).metadata_location
+    return location.removeprefix("s3://tables/")
+
+
 def _check_scope(lake: Tabling, vended: dict[str, Any], key: str) -> None:
     """Credentials for one table do not reach another."""
     s3 = _door(vended)

@@ -225,15 +225,21 @@ class Catalog:
         loaded = await self._written(metadata, metadata.location, 0)
         await self._log.propose(CreateTable(namespace, name, table_id, loaded.location, topic_id, kind))
 
-    async def register(self, namespace: str, body: dict[str, Any]) -> LoadedTable:
-        """Register a table whose metadata is in the store. Raises TableExists, InvalidInput."""
+    async def register(
+        self, namespace: str, body: dict[str, Any], check_place: Callable[[str], None]
+    ) -> LoadedTable:
+        """Register a table whose metadata is in the store. `check_place` raises for a folder that it may not have.
+
+        Raises TableExists, InvalidInput."""
         location = self._locations.checked(_text(body, "metadata-location"))
         try:
             data = await self._get(location)
         except NotFound:
             raise InvalidInput(f"no metadata at {location[:512]!r}") from None
         metadata = await asyncio.to_thread(table_metadata.parsed, data)
-        self._locations.checked(metadata.location)
+        check_place(self._locations.checked(metadata.location))
+        if folder := folder_of_metadata(location):
+            check_place(self._locations.checked(folder))
         table_id = metadata.table_uuid.bytes
         await self._log.propose(CreateTable(namespace, _text(body, "name"), table_id, location))
         return LoadedTable(location, data)
@@ -256,12 +262,13 @@ class Catalog:
             await self.delete_folder(folder)
 
     async def delete_folder(self, location: str) -> None:
-        """Delete the objects of a dropped table, unless another table's metadata is in the folder."""
+        """Delete the objects of a dropped table, unless another table's folder is in the folder, or around it."""
         store, key = self._locations.find(self._locations.checked(location))
         prefix = f"{key}/"
         for table in self._log.ledger.tables:
             other, used = self._locations.find(table.location)
-            if other is store and used.startswith(prefix):
+            theirs = f"{folder_of_metadata(used)}/"
+            if other is store and (used.startswith(prefix) or prefix.startswith(theirs)):
                 return
         async for found in store.list(prefix):
             await store.delete(found.key)
@@ -432,6 +439,8 @@ class Catalog:
         path = str(properties.get(_METADATA_PATH, "")).rstrip("/")
         if not path.startswith(f"{folder}/"):  # the server writes into the folder of the table only
             path = f"{folder}/metadata"
+        elif not folder_of_metadata(f"{path}/").startswith(folder):  # by that name a table's folder is found
+            path = f"{path}/metadata"
         return f"{self._locations.checked(path)}/{version:05}-{name}.metadata.json"
 
     async def _get(self, location: str) -> bytes:
@@ -536,6 +545,11 @@ async def found_in(store: ObjectStore, location: str) -> tuple[str, bytes]:
         except NotFound:
             at = location.find(f"/{FOLDER}/", at + 1)
     raise NotFound(f"the metadata {location!r} is not in this store")
+
+
+def folder_of_metadata(location: str) -> str:
+    """The folder of the table whose metadata is at a location."""
+    return location.rpartition("/metadata/")[0]
 
 
 def sanitised(name: str) -> str:

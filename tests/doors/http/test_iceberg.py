@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,43 @@ async def test_tables_stay_where_the_server_keeps_tables(api: Api, tmp_path: Pat
         assert fault(await api.ask("POST", path, {"name": "r", "metadata-location": location}))[0] == 400
     made = await create(api, location=f"{store}/tables/mine/u/")
     assert made["metadata"]["location"] == f"{store}/tables/mine/u"
+
+
+async def test_a_purge_spares_the_files_of_another_table(api: Api) -> None:
+    theirs, mine = await create(api, "theirs"), await create(api, "mine")
+    file = _path(theirs["metadata"]["location"]) / "data" / "1.parquet"
+    file.parent.mkdir()
+    file.write_bytes(b"rows")
+    forged = {**mine["metadata"], "location": f"{theirs['metadata']['location']}/data"}
+    location = mine["metadata-location"].replace("/metadata/", "/metadata/forged-")
+    _path(location).write_bytes(json.dumps(forged).encode())
+    assert (await api.client.delete(f"{TABLES}/mine")).status_code == 204
+    path = "/iceberg/v1/namespaces/default/register"
+    await api.ask("POST", path, {"name": "mine", "metadata-location": location})
+    await api.client.delete(f"{TABLES}/mine?purgeRequested=true")
+    assert file.read_bytes() == b"rows"
+
+
+async def test_a_table_owns_no_files_outside_of_its_location(api: Api) -> None:
+    store = api.broker.catalog.store_url
+    place = f"{store}/tables/metadata/deep"
+    made = await create(api, location=place, properties={"write.metadata.path": f"{place}/er"})
+    assert made["metadata-location"].startswith(f"{place}/er/")
+    files = api.broker.table_files
+    assert files.owner("tables/default/other/1") is None
+    owner = files.owner("tables/metadata/deep/er/1")
+    assert owner is not None
+    assert owner.writable
+    forged = f"{store}/tables/metadata/forged.json"
+    _path(forged).write_bytes(json.dumps(made["metadata"]).encode())
+    assert (await api.client.delete(f"{TABLES}/t")).status_code == 204
+    path = "/iceberg/v1/namespaces/default/register"
+    answer = await api.ask("POST", path, {"name": "t", "metadata-location": forged})
+    assert fault(answer) == (400, "BadRequestException")
+
+
+def _path(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
 
 
 async def test_an_invalid_table_is_refused(api: Api) -> None:

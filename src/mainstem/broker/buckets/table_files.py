@@ -68,19 +68,20 @@ class TableFiles:
         return key.startswith(f"{FOLDER}/") and f"{TOPIC_SUFFIX}/" not in key and key.count("/") > 2
 
     def _table_of(self, key: str) -> Table | None:
-        """The table in whose folder a file is."""
+        """The table in whose folder a file is. A client may have put a table around a namespace that came later: the
+        inner folder decides."""
         short = "/".join(key.split("/", 3)[:3])
         known = self._names.get(short)
         found = None if known is None else self._log.ledger.tables.get(*known)
-        if found is not None and key.startswith(f"{self._folder(found)}/"):
+        if found is not None and self._folder(found) == short:
             return found
-        for table in self._catalog.all_tables():
-            if key.startswith(f"{self._folder(table)}/"):
-                if len(self._names) >= NAMES_KEPT:
-                    self._names.clear()
-                self._names[short] = (table.namespace, table.name)
-                return table
-        return None
+        around = [each for each in self._catalog.all_tables() if key.startswith(f"{self._folder(each)}/")]
+        table = max(around, key=lambda each: len(self._folder(each)), default=None)
+        if table is not None and self._folder(table) == short:
+            if len(self._names) >= NAMES_KEPT:
+                self._names.clear()
+            self._names[short] = (table.namespace, table.name)
+        return table
 
     def _folder(self, table: Table) -> str:
         return self._catalog.key_of(table.location).rpartition("/metadata/")[0]

@@ -7,6 +7,7 @@ exception in Iceberg's Java library.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -292,7 +293,8 @@ async def register_table(request: HttpRequest) -> Response:
     )
     check_catalog_place(request, body.get("metadata-location"), Operation.ALTER)
     name = (namespace, str(body.get("name", "")))
-    return iceberg_files.loaded(request, name, await request.broker.catalog.register(namespace, body))
+    check = partial(check_catalog_place, request, operation=Operation.ALTER)
+    return iceberg_files.loaded(request, name, await request.broker.catalog.register(namespace, body, check))
 
 
 async def get_table(request: HttpRequest) -> Response:
