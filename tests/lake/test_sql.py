@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -21,7 +22,15 @@ import mainstem
 from mainstem import limits
 from mainstem.errors import InvalidInput, TopicNotFound
 from mainstem.tables.sql import engine
-from mainstem.tables.sql.messages import QueryDone, QueryFailed, RunQuery
+from mainstem.tables.sql.messages import (
+    ParseQuery,
+    QueryDone,
+    QueryFailed,
+    RunQuery,
+    framed,
+    read_frame,
+    replies,
+)
 from mainstem.tables.sql.parsing import quoted_default
 from mainstem.tables.sql.workers import SqlWorker, SqlWorkers
 from mainstem.testing.server import ServerProcess
@@ -372,3 +381,32 @@ def test_a_worker_is_ready_before_the_first_query_of_the_console(tmp_path: Path)
 
 def _workers_started(lake: Tabling) -> int:
     return sum(line.get("event") == "worker started" for line in list(lake.server.lines))
+
+
+def test_a_worker_ends_only_once_its_query_is_answered() -> None:
+    # A worker that has used up its memory at every request.
+    program = (
+        "from mainstem.tables.sql import memory, worker\nmemory.MemoryBound.spent = True\nworker.main()\n"
+    )
+    query = "SELECT 1 AS one"
+    requests = [ParseQuery(query), RunQuery(query, [], 10, "json"), ParseQuery(query)]
+    sent = b"".join(map(framed, requests))
+    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, timeout=60)
+    stream = io.BytesIO(done.stdout)
+    answers = [replies.decode(frame) for frame in iter(lambda: read_frame(stream), None)]
+    assert [(type(each.answer).__name__, each.last) for each in answers] == [
+        ("QueryParsed", False),
+        ("QueryDone", True),
+    ]
+
+
+def test_a_lower_bound_of_the_machine_stays() -> None:
+    program = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (900 << 20, 900 << 20))\n"
+        "from mainstem.tables.sql.memory import MemoryBound\n"
+        "MemoryBound()\n"
+        "print(resource.getrlimit(resource.RLIMIT_DATA))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == (str((900 << 20, 900 << 20)), "")

@@ -26,7 +26,10 @@ class MemoryBound:
         self._at_start = _private_bytes()
         if self._at_start:
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_DATA, (self._at_start + limits.SQL_MEMORY_BYTES, hard))
+            bound = self._at_start + limits.SQL_MEMORY_BYTES
+            if hard != resource.RLIM_INFINITY:  # which cannot be raised
+                bound = min(bound, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
 
     @property
     def spent(self) -> bool:

@@ -8,7 +8,15 @@ import traceback
 from typing import TYPE_CHECKING
 
 from mainstem.tables.sql.memory import TOO_LARGE, MemoryBound
-from mainstem.tables.sql.messages import Answer, QueryFailed, SqlReply, framed, read_frame, requests
+from mainstem.tables.sql.messages import (
+    Answer,
+    QueryFailed,
+    QueryParsed,
+    SqlReply,
+    framed,
+    read_frame,
+    requests,
+)
 
 if TYPE_CHECKING:
     from mainstem.tables.sql.engine import SqlEngine
@@ -32,11 +40,16 @@ def main() -> None:
     memory = MemoryBound()
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         answer = _answer(engine, frame)
-        spent = memory.spent
-        answers.write(framed(SqlReply(answer, spent)))
+        last = memory.spent and not _goes_on(answer)
+        answers.write(framed(SqlReply(answer, last)))
         answers.flush()
-        if spent:
+        if last:
             break
+
+
+def _goes_on(answer: Answer) -> bool:
+    """Whether the broker sends another request for the same query: to run it, or to read files that were replaced."""
+    return isinstance(answer, QueryParsed) or (isinstance(answer, QueryFailed) and answer.kind == "missing")
 
 
 def _answer(engine: SqlEngine, frame: bytes) -> Answer:
