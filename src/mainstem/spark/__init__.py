@@ -18,7 +18,7 @@ def register(spark: SparkSession) -> None:
     """Register `format("mainstem")` with a session in which Spark does not discover it by itself."""
     from mainstem.spark.datasource import MainstemDataSource
 
-    context = spark.sparkContext
-    if (context.master or "").startswith("local"):
+    context = getattr(spark, "sparkContext", None)  # none over Spark Connect
+    if context is not None and (context.master or "").startswith("local"):
         context.pythonExec = os.environ["PYSPARK_PYTHON"]  # the session may be older than the variable
     spark.dataSource.register(MainstemDataSource)
