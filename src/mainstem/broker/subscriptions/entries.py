@@ -1,9 +1,11 @@
 """Entries: the unit that a subscription delivers and redelivers, made from records alone.
 
 A record that a client published as one of several of a batch names its place in the header `pulsar.message`: a varint
-index and a varint count, before further bytes. Its entry begins at `offset - index` and has `count` offsets. Any other
-record is an entry of its own. So the borders of entries depend on records and offsets only, never on how batches are
-stored: they are the same for every reader, on every broker, after repacking, compaction and conversion to Parquet.
+index and a varint count, before further bytes. Its entry begins at `offset - index` and has `count` offsets, unless a
+record of another entry is at one of these offsets: then a client of another door copied the header, for instance with a
+part of what it consumed. Any other record is an entry of its own. So the borders of entries depend on records and
+offsets only, never on how batches are stored: they are the same for every reader, on every broker, after repacking,
+compaction and conversion to Parquet.
 """
 
 from __future__ import annotations
@@ -162,6 +164,41 @@ class MessageRun:
 Delivery = MessageEntry | MessageRun
 
 
+def _first_offset(entry: Delivery) -> int:
+    """Of its records."""
+    return entry.first.offset if isinstance(entry, MessageEntry) else entry.base
+
+
+def _with_true_places(entries: list[Delivery], offset: int, following: int) -> list[Delivery]:
+    """Consecutive entries from `offset` on, where those with a false place are divided into their records. `following`:
+    the offset after their records, up to which there are no others."""
+    found: list[Delivery] = []
+    before = offset - 1  # the last record of the entry before
+    for at, entry in enumerate(entries):
+        after = _first_offset(entries[at + 1]) if at + 1 < len(entries) else following
+        if (
+            isinstance(entry, MessageEntry)
+            and entry.batched
+            and (entry.end > after or (entry.base <= before and at > 0))
+        ):
+            found += _alone(entry, offset)
+        else:
+            found.append(entry)
+        before = entry.last
+    return found
+
+
+def _alone(entry: MessageEntry, offset: int) -> list[MessageEntry]:
+    """Its records from an offset on, as entries of their own."""
+    found = []
+    for record in entry.records:
+        if record.offset >= offset:
+            one = MessageEntry(record.offset, 1, batched=False)
+            one.add(record)
+            found.append(one)
+    return found
+
+
 def place_in_entry(record: StoredRecord) -> tuple[int, int] | None:
     """Index and count of a record in its entry; None if it is an entry of its own."""
     for name, content in record.headers:
@@ -194,6 +231,11 @@ class MessageEntryReader:
         self._streams = streams
         self._stream = stream
 
+    @property
+    def end(self) -> int:
+        """The offset after the last record. Raises NotFound once the topic is deleted."""
+        return self._streams.bounds(self._stream)[1]
+
     async def read(self, offset: int, max_bytes: int = READ_BYTES) -> tuple[list[MessageEntry], int]:
         """Whole entries from the one that holds `offset` on, and where to continue. Empty: nothing is there yet.
 
@@ -210,19 +252,34 @@ class MessageEntryReader:
         position = offset
         while True:
             found, position = await self._read(position, max_bytes, entries, runs=runs)
-            if not found:
+            if not entries:
                 return entries, position
-            first = entries[0]
-            if first.base < offset and isinstance(first, MessageEntry) and first.first.offset == offset:
-                start = max(first.base, self._streams.start(self._stream))
-                if start < offset:  # in the middle of an entry: its earlier records belong to it
-                    return await self._read_whole(start, max_bytes, runs=runs)
             last = entries[-1]
-            if last.last + 1 >= last.end or position >= last.end:
-                return entries, max(position, last.end)
+            if not found or last.last + 1 >= last.end or position >= last.end:
+                following = reached = max(position, last.last + 1)
+                break
             if len(entries) > 1:  # the last one continues in a batch that is not read yet
                 entries.pop()
-                return entries, last.base
+                following, reached = _first_offset(last), max(last.base, entries[-1].last + 1)
+                break
+        first = entries[0]
+        if isinstance(first, MessageEntry) and first.base < offset:
+            whole = await self._completed(first)
+            entries[:1] = _alone(first, offset) if whole is None else [whole]
+        return _with_true_places(entries, offset, following), reached
+
+    async def _completed(self, part: MessageEntry) -> MessageEntry | None:
+        """An entry with its records before those of `part`; None if records of other entries are among them."""
+        found: list[Delivery] = []
+        position = max(part.base, self._streams.start(self._stream))
+        more = True
+        while more and position < part.end and len(found) < 2:
+            more, position = await self._read(position, READ_BYTES, found, runs=False)
+            if found and (found[0].base, found[0].count, found[0].batched) != (part.base, part.count, True):
+                return None
+        if not found or (len(found) > 1 and _first_offset(found[1]) < part.end):
+            return None
+        return cast("MessageEntry", found[0])
 
     async def at(self, offset: int) -> MessageEntry | None:
         """The entry that holds an offset, if a record of it is left there."""
@@ -427,7 +484,11 @@ def add_record(record: StoredRecord, entries: list[Delivery]) -> None:
         entries.append(current)
     else:
         base = record.offset - place[0]
-        if not isinstance(current, MessageEntry) or current.base != base or not current.batched:
+        if (
+            not isinstance(current, MessageEntry)
+            or not current.batched
+            or (current.base, current.count) != (base, place[1])
+        ):
             current = MessageEntry(base, place[1], batched=True)
             entries.append(current)
     current.add(record)
