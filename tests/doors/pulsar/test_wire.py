@@ -147,6 +147,27 @@ def test_single_messages_sent_together_are_stored_delivered_and_acknowledged_one
         assert not raw.messages
 
 
+@pytest.mark.parametrize("type", [0, 1])  # individual, cumulative
+def test_an_acknowledgement_of_what_does_not_exist_spoils_no_other_one(
+    server: ServerProcess, type: int
+) -> None:
+    topic = f"spoiled-{type}"
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer(topic, "p")
+        raw.send(0, b"first")
+        raw.subscribe(topic, "s", 0)
+        first = raw.message()[0].message_id
+        wrong = {"ledgerId": first.ledgerId, "entryId": first.entryId + 1_000}  # of another partition, say
+        raw.socket.sendall(
+            simple_frame("ack", consumer_id=1, ack_type=type, message_id=[wrong], request_id=100)
+            + simple_frame("ack", consumer_id=1, ack_type=type, message_id=[first], request_id=101)
+        )
+        answers = {one.request_id: one for one in (raw.receive().ack_response for _ in range(2))}
+        assert answers[100].error == ServerError.NOT_ALLOWED
+        assert not answers[101].HasField("error")
+
+
 @pytest.mark.parametrize("count", [1, 2, 300])  # converted in Python, and by kernels
 def test_the_offset_is_the_index_of_a_message(server: ServerProcess, count: int) -> None:
     topic = f"indexed-{count}"

@@ -225,6 +225,9 @@ class PulsarConsumer:
                 continue
             count = self.subscription.count_at(base)
             if count is None:
+                if base >= self.subscription.reader.end:
+                    # The log would refuse it, together with what others acknowledge in the same command.
+                    raise InvalidInput("only messages that exist can be acknowledged")
                 entry = await self.subscription.reader.at(base)
                 count = 1 if entry is None else max(1, entry.end - base)
             counts[base] = count
