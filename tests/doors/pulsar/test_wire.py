@@ -320,6 +320,32 @@ def test_a_reader_that_is_refused_leaves_nothing_behind(server: ServerProcess) -
         assert httpx.get(url).json()["subscriptions"] == {}
 
 
+def test_a_reader_is_refused_the_name_of_a_durable_subscription(server: ServerProcess) -> None:
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer("named", "p")
+        raw.send(0, b"old")
+        raw.subscribe("named", "s", 0)
+        assert raw.request("close_consumer", consumer_id=1).HasField("success")
+        latest = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+        reader = {"topic": "named", "subType": 0, "durable": False, "start_message_id": latest}
+        refused = raw.request("subscribe", subscription="s", consumer_id=2, **reader)
+        assert refused.error.error == ServerError.NOT_ALLOWED
+        assert raw.request("subscribe", subscription="r", consumer_id=2, **reader).HasField("success")
+        raw.subscribe("named", "s", 0, id=3)
+
+
+def test_a_producer_with_an_epoch_that_is_refused_has_no_access(server: ServerProcess) -> None:
+    with RawClient(server) as raw, RawClient(server) as other:
+        raw.connect()
+        other.connect()
+        exclusive = {"topic": "epochs", "producer_access_mode": 1}
+        for _ in range(2):  # clients ask again
+            answer = raw.request("producer", producer_id=1, topic_epoch=1 << 63, **exclusive)
+            assert answer.HasField("error")
+        assert other.request("producer", producer_id=1, **exclusive).producer_success.topic_epoch == 1
+
+
 @pytest.mark.parametrize("closes", [True, False])
 def test_what_is_closed_or_repeated_while_it_is_created_leaves_nothing_behind(
     server: ServerProcess, *, closes: bool

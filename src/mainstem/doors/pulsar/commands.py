@@ -119,20 +119,18 @@ async def get_topics_of_namespace(connection: PulsarConnection, request: Any) ->
 
 
 async def producer(connection: PulsarConnection, request: Any) -> None:
-    if request.producer_id in connection.producers:
-        existing = connection.producers[request.producer_id]
-        if not existing.closed:
-            existing.request_id = request.request_id
-            answer_producer(connection, existing)
-            return
-    elif len(connection.producers) >= PULSAR_PRODUCERS_MAX:
+    existing = connection.producers.get(request.producer_id)
+    if existing is None and len(connection.producers) >= PULSAR_PRODUCERS_MAX:
         raise PulsarRefusal(
             ServerError.NOT_ALLOWED,
             f"the connection has {PULSAR_PRODUCERS_MAX} producers, which is the limit",
         )
+    if existing is not None and not existing.closed and not connection.opens("producer", request.producer_id):
+        existing.request_id = request.request_id
+        answer_producer(connection, existing)
+        return
     with connection.opening("producer", request.producer_id) as opening:
-        created = await _opened_producer(connection, request, opening)
-    await admit_producer(connection, created)
+        await admit_producer(connection, await _opened_producer(connection, request, opening))
 
 
 async def _opened_producer(connection: PulsarConnection, request: Any, opening: Opening) -> PulsarProducer:
@@ -176,10 +174,10 @@ async def _opened_producer(connection: PulsarConnection, request: Any, opening: 
 
 
 async def admit_producer(connection: PulsarConnection, created: PulsarProducer) -> None:
-    """Answer PRODUCER, once the epoch of an exclusive producer is durable. Raises PulsarRefusal."""
+    """Answer PRODUCER, once the epoch of an exclusive producer is durable. Raises what `make_durable` raises."""
     try:
         await connection.context.producers.make_durable(created)
-    except PulsarRefusal:
+    except MainstemError:
         if connection.producers.get(created.id) is created:
             del connection.producers[created.id]
             connection.context.metrics.producers -= 1

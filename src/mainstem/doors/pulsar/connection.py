@@ -216,6 +216,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
     def opening(self, what: str, id: int) -> Opening:
         return Opening(self, (what, id))
 
+    def opens(self, what: str, id: int) -> bool:
+        return (what, id) in self.openings
+
     def close_opening(self, what: str, id: int) -> None:
         """The client closes it before it is there."""
         self.openings.pop((what, id), None)

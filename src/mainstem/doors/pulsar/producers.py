@@ -23,7 +23,7 @@ from mainstem.doors.pulsar.records import SEND_BATCH_BYTES_MAX, BatchStamp, Buil
 from mainstem.doors.pulsar.throughput import Throughput
 from mainstem.doors.pulsar.topic_names import ledger_of
 from mainstem.doors.pulsar.wire import split_payload
-from mainstem.errors import Forbidden, InvalidBatch, ProducerFenced, TopicNotFound
+from mainstem.errors import Forbidden, InvalidBatch, MainstemError, ProducerFenced, TopicNotFound
 
 INLINE_BYTES_MAX = 256 * limits.KIB  # a larger payload is decompressed on the decoding thread
 
@@ -355,27 +355,28 @@ class PulsarProducers:
             del self._topics[producer.stream]
 
     async def make_durable(self, producer: PulsarProducer) -> None:
-        """Store the epoch of an exclusive producer, before its client learns of it. Raises PulsarRefusal."""
+        """Store the epoch of an exclusive producer, before its client learns of it. Raises PulsarRefusal, or why the
+        log does not store it."""
         if producer.topic_epoch is None:
             return
         try:
             await self._exclusive.take(producer.stream, producer.topic_epoch, resumes=producer.resumes)
-        except ProducerFenced as fenced:
+        except MainstemError as error:
             self.remove(producer)
-            raise PulsarRefusal(ServerError.PRODUCER_FENCED, str(fenced)) from None
+            if isinstance(error, ProducerFenced):
+                raise PulsarRefusal(ServerError.PRODUCER_FENCED, str(error)) from None
+            raise
         if producer.closed:
             raise PulsarRefusal(ServerError.PRODUCER_FENCED, "another exclusive producer took over the topic")
 
     def disconnect(self, stream: int) -> None:
-        """Producers of a stream have to connect again."""
-        for producer in self.of_stream(stream):
-            self._discard(self._topics[stream], producer)
+        """Producers of a stream have to connect again, also those that wait for exclusive access."""
+        topic = self._topics.pop(stream, None)
+        for producer in [] if topic is None else [*topic.by_name.values(), *topic.waiting]:
+            producer.closed = True
             producer.client.close_producer(producer)
 
     def close_topic(self, streams: tuple[int, ...]) -> None:
         """The topic is deleted."""
         for stream in streams:
-            topic = self._topics.pop(stream, None)
-            for producer in [] if topic is None else [*topic.by_name.values(), *topic.waiting]:
-                producer.closed = True
-                producer.client.close_producer(producer)
+            self.disconnect(stream)
