@@ -243,9 +243,16 @@ async def _subscribe(connection: PulsarConnection, request: Any, opening: Openin
     caller.check(Operation.READ, topic.name)
     partition = max(name.partition, 0)
     stream = stream_of(topic, partition)
-    # A reader chooses a name of its own. With the name of a subscription, it would keep the consumers of that out.
-    if request.durable or broker.subscriptions.is_stored(stream, request.subscription):
+    stored = broker.subscriptions.is_stored(stream, request.subscription)
+    if request.durable or stored:
         caller.check_subscription(topic.name, request.subscription)
+    if (
+        stored and not request.durable
+    ):  # a reader chooses a name of its own: it would keep the consumers of that out
+        raise PulsarRefusal(
+            ServerError.NOT_ALLOWED,
+            f"a durable subscription is named {request.subscription!r}: use another name",
+        )
     _check_served(connection, topic)
     if request.HasField("schema"):
         await _register_schema(connection, topic, request.schema, reads=True)
