@@ -217,11 +217,15 @@ class StoredSubscription:
         held = sum(hash_fields("held", self.acked.seed, *row) for row in self.held.items())
         return (self.acked.digest + held + mix(self.acked.seed, self.term, 0, 2)) & MASK
 
-    def first_held(self, producer: int, first: int, end: int) -> int | None:
-        """The first offset of [first, end) that a transaction holds."""
+    def held_by(self, producer: int, first: int, end: int) -> list[Range]:
+        """The parts of [first, end) that a transaction holds."""
         ranges = self.held[producer]
         at = bisect_right(ranges, first, key=lambda one: one[1])
-        return max(first, ranges[at][0]) if at < len(ranges) and ranges[at][0] < end else None
+        found = []
+        while at < len(ranges) and ranges[at][0] < end:
+            found.append((max(first, ranges[at][0]), min(end, ranges[at][1])))
+            at += 1
+        return found
 
     def left(self, first: int, end: int) -> list[Range]:
         """The parts of [first, end) that are neither acknowledged nor held."""

@@ -268,7 +268,7 @@ class Subscription:
             pending = self._pending.get(base)
             if ranges and base in self._pending:
                 slot = -1 if pending is None else pending.slot
-                self._holds.add(producer, base, slot, ranges[0][0])
+                self._holds.add(producer, base, slot, ranges)
                 self._settle_at(base, ranges)
         self._wake.set()
 
