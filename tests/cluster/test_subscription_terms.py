@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.streams import stream_of
 from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
-from mainstem.broker.subscriptions.entries import MessageEntry, MessageRun
+from mainstem.broker.subscriptions.entries import MessageEntry, MessageEntryReader, MessageRun
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
 from mainstem.errors import ProducerFenced, SubscriptionMoved, SubscriptionNotFound
 from mainstem.log.write.append import promise
@@ -105,6 +106,35 @@ async def test_a_broker_that_was_replaced_acknowledges_and_delivers_nothing_more
     with pytest.raises(SubscriptionMoved):
         await after.ack([(2, [(2, 3)])])
     await again.ack([(2, [(2, 3)])])
+
+
+@pytest.mark.parametrize("type", _TYPES)
+async def test_a_broker_that_is_replaced_while_it_reads_delivers_nothing_more(
+    two: list[Broker], type: SubscriptionType
+) -> None:
+    one, other = two
+    before, first = await _consume(one, type, permits=6)
+    await first.has(6)
+    reads, gate = asyncio.Event(), asyncio.Event()
+
+    class Slow(MessageEntryReader):
+        async def _read(self, *args: Any, **options: Any) -> tuple[bool, int]:
+            found = await super()._read(*args, **options)
+            if found[0]:
+                reads.set()
+                await gate.wait()
+            return found
+
+    before.reader = Slow(one.streams, before.stream)
+    before.flow(first.member, 100)
+    await one.append_values("t", [b"6", b"7"])
+    await asyncio.wait_for(reads.wait(), 30)
+    await other.barrier()
+    await _consume(other, type)
+    await one.barrier()
+    gate.set()
+    await asyncio.wait_for(first.disconnected.wait(), 30)
+    assert first.got == [0, 1, 2, 3, 4, 5]
 
 
 async def test_a_reset_at_any_broker_reaches_the_one_that_serves_the_subscription(two: list[Broker]) -> None:

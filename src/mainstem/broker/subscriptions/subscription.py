@@ -488,7 +488,7 @@ class Subscription:
                 entries, reached = await self.reader.read(at)
             else:
                 entries, reached = await self.reader.read_runs(at)
-            if self._rewinds:
+            if self._rewinds or self.superseded:
                 return None  # moved in the meantime
             self._read_at = reached
             if not entries:
@@ -550,7 +550,7 @@ class Subscription:
         blocked: set[int] = set()  # slots whose earlier entries wait
         if len(self._waiting):
             await self._acks.settled()  # or records would come again that are acknowledged
-            if self._rewinds or await self._deliver_again(blocked):
+            if self._rewinds or self.superseded or await self._deliver_again(blocked):
                 return True
         turn_bytes = 0
         for _ in range(ENTRIES_PER_TURN):
@@ -630,7 +630,7 @@ class Subscription:
             if entry is None:
                 added = self._waiting.added
                 found, _ = await self.reader.read(base, READ_BYTES if following - base < _NEAR else 1)
-                if self._rewinds or base not in self._waiting:
+                if self._rewinds or self.superseded or base not in self._waiting:
                     return True
                 entry = next((one for one in found if one.base == base), None)
                 for one in found[1:]:
