@@ -216,6 +216,50 @@ async def test_a_new_consumer_waits_until_the_records_of_a_key_are_settled() -> 
     await stage.subscription.close()
 
 
+@pytest.mark.parametrize("returned", [False, True])
+async def test_a_consumer_that_leaves_while_it_is_served_does_not_break_the_order_of_a_key(
+    *, returned: bool
+) -> None:
+    """As one does whose client lost its rights."""
+    stage = _Stage([b"k"] * 10, SubscriptionType.KEY_SHARED)
+    stage.delivered = lambda *_: None  # type: ignore[method-assign]
+    if returned:  # they are delivered again
+        before = stage.join("before")
+        await stage.settle()
+        assert len(before.held) == 10
+    clients = [stage.join("a"), stage.join("b")]
+    got: list[int] = []
+
+    def leave(client: _Client, entry: MessageEntry) -> None:
+        if len(stage.clients) == 2:
+            stage.leave(client)
+        else:
+            got.append(entry.base)
+
+    for client in clients:
+        client.deliver = lambda entry, *_, client=client: leave(client, entry)  # type: ignore[method-assign]
+    if returned:
+        stage.leave(before)
+    await stage.settle()
+    assert got == list(range(10))
+    await stage.subscription.close()
+
+
+async def test_nothing_that_was_read_stays_in_memory_once_the_last_consumer_is_gone() -> None:
+    stage = _Stage([b"k"] * 4, SubscriptionType.SHARED)
+    stage.entries.deliver_at = dict.fromkeys(range(4), 5_000)
+    stage.join("a")
+    await stage.settle()
+    assert stage.subscription.delayed == 4
+    stage.leave(stage.clients[0])
+    assert stage.subscription.delayed == 0
+    stage.now_ms = 6_000
+    client = stage.join("b")
+    await stage.settle()
+    assert sorted(client.held) == [0, 1, 2, 3]
+    await stage.subscription.close()
+
+
 async def test_records_without_a_key_are_divided_among_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = _Stage([b""] * 40, SubscriptionType.KEY_SHARED)
     monkeypatch.setattr(stage, "delivered", lambda *_: None)  # they have no order

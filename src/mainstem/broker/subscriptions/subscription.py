@@ -164,6 +164,7 @@ class Subscription:
             self._return_all(consumer)
         if not self.consumers:
             self._redeliveries.clear()  # as Pulsar does: those who come next see the messages for the first time
+            self._forget_progress()  # or what was read stays in memory, although nobody may come
         self._wake.set()
 
     def disconnect_all(self) -> None:
@@ -590,6 +591,8 @@ class Subscription:
                 self._waiting.add(entry.base, slot, entry)
             else:
                 self._deliver(consumer, entry, slot)
+                if self._rewinds or self._waiting.added != added:  # the consumer left when it was served
+                    return True
         return True
 
     def _share(self, run: MessageRun) -> bool:
@@ -617,6 +620,7 @@ class Subscription:
     async def _deliver_again(self, blocked: set[int]) -> bool:
         """Deliver what has to come again, in order. Returns whether to start over: something changed meanwhile."""
         waiting = self._waiting.in_order()
+        added = self._waiting.added
         for base, following in zip(waiting, [*waiting[1:], limits.OFFSET_MAX], strict=True):
             slot = self._waiting.slot(base)
             if slot is None or slot in blocked:
@@ -628,7 +632,6 @@ class Subscription:
                 continue
             entry = self._waiting.entry(base)
             if entry is None:
-                added = self._waiting.added
                 found, _ = await self.reader.read(base, READ_BYTES if following - base < _NEAR else 1)
                 if self._rewinds or self.superseded or base not in self._waiting:
                     return True
@@ -651,6 +654,8 @@ class Subscription:
                     self._note_held(entry)
             elif consumer is not None:
                 self._deliver(consumer, entry, slot)
+                if self._waiting.added != added:  # the consumer left when it was served
+                    return True
         return False
 
     def _slot(self, entry: MessageEntry) -> int:
