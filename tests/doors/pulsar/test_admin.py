@@ -550,7 +550,15 @@ def test_all_policies_of_a_topic_are_removed_together(admin: Admin, namespace: s
     admin.ask("PUT", topic)
     admin.ask("POST", f"{topic}/maxProducers", 7)
     admin.ask("POST", f"{topic}/messageTTL", messageTTL="60")
+    quota = {"limitSize": 1 << 30, "limitTime": 3_600, "policy": "producer_exception"}
+    for kind in ("destination_storage", "message_age"):
+        admin.ask("POST", f"{topic}/backlogQuota", quota, backlogQuotaType=kind)
+    admin.ask("POST", f"{topic}/publishRate", {"publishThrottlingRateInMsg": 1_000})
+    admin.ask("POST", f"{topic}/dispatchRate", {"dispatchThrottlingRateInMsg": 1_000})
     admin.ask("DELETE", f"{topic}/policies")
+    assert admin.ask("GET", f"{topic}/backlogQuotaMap") == {}
+    assert admin.ask("GET", f"{topic}/publishRate") is None
+    assert admin.ask("GET", f"{topic}/dispatchRate") is None
     assert admin.ask("GET", f"{topic}/maxProducers") is None
     assert admin.ask("GET", f"{topic}/messageTTL") is None
 
@@ -581,6 +589,10 @@ def test_rights_are_granted_on_several_topics_at_once(admin: Admin, namespace: s
     admin.ask("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", rows)
     granted = f"/admin/v2/persistent/{namespace}/b/permissions"
     assert admin.ask("GET", granted) == {"ann": ["produce"]}
+    for row in rows:
+        row["actions"] = ["consume"]
+    admin.ask("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", rows)
+    assert admin.ask("GET", granted) == {"ann": ["consume"]}
     admin.ask("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", rows)
     assert admin.ask("GET", granted) == {}
     assert admin.refused("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", [{"topic": 3}])[0] == 400

@@ -145,10 +145,15 @@ async def _grant(call: AdminCall, scope: _Scope, role: str) -> Response:
     actions = call.body()
     if not isinstance(actions, list) or not all(action in _ACTIONS for action in actions):
         raise InvalidInput(f"the body is a list of actions, which are {', '.join(_ACTIONS)} here")
+    await _grant_only(call, scope, role, actions)
+    return DONE
+
+
+async def _grant_only(call: AdminCall, scope: _Scope, role: str, actions: list[str]) -> None:
+    """A role gets these actions, and has no others."""
     old = [rule for action in _ACTIONS if action not in actions for rule in scope.rules(role, action)]
     await _put(call, [rule for action in actions for rule in scope.rules(role, action)])
     await _delete(call, old)
-    return DONE
 
 
 async def _revoke(call: AdminCall, scope: _Scope, role: str) -> Response:
@@ -161,7 +166,7 @@ async def _revoke(call: AdminCall, scope: _Scope, role: str) -> Response:
 
 async def grant_topics(call: AdminCall) -> Response:
     for scope, role, actions in _topics_of_body(call):
-        await _put(call, [rule for action in actions for rule in scope.rules(role, action)])
+        await _grant_only(call, scope, role, actions)
     return DONE
 
 
@@ -172,6 +177,7 @@ async def revoke_topics(call: AdminCall) -> Response:
 
 
 def _topics_of_body(call: AdminCall) -> list[tuple[_Scope, str, list[str]]]:
+    call.check_cluster(Operation.ALTER, "permissions")  # before it answers which topics exist
     rows = call.body()
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput("the body is a list of objects with topic, role and actions")

@@ -16,6 +16,7 @@ from mainstem.broker.access.rules import Operation
 from mainstem.broker.topics.service import Topic, TopicConfig
 from mainstem.broker.topics.topic_settings import BY_FIELD
 from mainstem.doors.http.transport.responses import Response
+from mainstem.doors.pulsar.admin import rates
 from mainstem.doors.pulsar.admin.call import (
     DONE,
     NOT_ALLOWED,
@@ -396,6 +397,9 @@ async def remove_topic_policies(call: AdminCall, topic: str) -> Response:
     """All of them at once."""
     for handlers in TOPIC_POLICIES.values():
         await handlers.remove(call, topic)
+    await _topic_remover(lambda call: QUOTAS)(call, topic)  # of both kinds
+    for kind in (rates.PUBLISH, rates.DISPATCH):
+        await rates.remover(kind, rates.of_topic)(call, topic)
     return DONE
 
 
