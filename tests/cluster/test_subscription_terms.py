@@ -162,6 +162,8 @@ async def test_a_subscription_that_another_broker_deletes_ends_here(two: list[Br
     await asyncio.wait_for(first.disconnected.wait(), 30)
     with pytest.raises(SubscriptionNotFound):
         await before.ack([(0, [(0, 3)])])
+    # Or a consumer that creates it again would not begin where it asks to.
+    assert not one.subscriptions.exists(before.stream, "s")
     _, second = await _consume(one, SubscriptionType.SHARED)
     assert second.got == [0, 1, 2]
 

@@ -346,6 +346,24 @@ def test_a_producer_with_an_epoch_that_is_refused_has_no_access(server: ServerPr
         assert other.request("producer", producer_id=1, **exclusive).producer_success.topic_epoch == 1
 
 
+def test_a_durable_subscription_does_not_begin_where_a_reader_of_its_name_was_sent(
+    server: ServerProcess,
+) -> None:
+    with RawClient(server) as raw:
+        raw.connect()
+        raw.producer("sent", "p")
+        raw.send(0, b"old")
+        reader = {"topic": "sent", "subscription": "s", "subType": 0, "durable": False, "consumer_id": 1}
+        assert raw.request("subscribe", **reader).HasField("success")
+        assert raw.request("seek", consumer_id=1, message_publish_time=0).HasField("close_consumer")
+        assert raw.receive().HasField("success")
+        durable = {**reader, "durable": True, "initialPosition": 0}  # the latest message
+        assert raw.request("subscribe", **durable).HasField("success")
+        raw.socket.sendall(simple_frame("flow", consumer_id=1, messagePermits=10))
+        raw.send(1, b"new")
+        assert raw.message()[1] == b"new"
+
+
 @pytest.mark.parametrize("closes", [True, False])
 def test_what_is_closed_or_repeated_while_it_is_created_leaves_nothing_behind(
     server: ServerProcess, *, closes: bool

@@ -342,7 +342,9 @@ class SubscriptionService:
         return {stream for (stream, _), running in self._running.items() if running.consumers}
 
     def exists(self, stream: int, name: str) -> bool:
-        return (stream, name) in self._running or self.is_stored(stream, name)
+        running = self._running.get((stream, name))
+        # A durable one that was served here may be deleted: then it is stored no more.
+        return self.is_stored(stream, name) or (running is not None and not running.durable)
 
     def is_stored(self, stream: int, name: str) -> bool:
         """Whether there is a durable subscription of this name."""

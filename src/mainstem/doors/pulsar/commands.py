@@ -257,7 +257,8 @@ async def _subscribe(connection: PulsarConnection, request: Any, opening: Openin
     if request.HasField("schema"):
         await _register_schema(connection, topic, request.schema, reads=True)
     broker.subscriptions.check_limits(topic, stream, request.subscription)
-    known = broker.subscriptions.exists(stream, request.subscription)
+    durable = request.durable and topic.config.durability != "ephemeral"
+    known = stored if durable else broker.subscriptions.exists(stream, request.subscription)
     start = 0 if known else await _start_offset(connection, topic, stream, request)
     properties = tuple(
         sorted(
