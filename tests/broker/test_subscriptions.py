@@ -14,7 +14,7 @@ from mainstem.broker.subscriptions.consumer import SubscriptionConsumer
 from mainstem.broker.subscriptions.entries import Delivery, MessageEntry, MessageEntryReader, MessageRun
 from mainstem.broker.subscriptions.hashing import murmur3
 from mainstem.broker.subscriptions.subscription import Subscription, SubscriptionType
-from mainstem.errors import InvalidInput, SubscriptionBusy
+from mainstem.errors import InvalidInput, LimitReached, SubscriptionBusy
 from mainstem.ledger.subscriptions import AckedRecords
 from mainstem.log.log import Log
 from mainstem.records.decoding import StoredRecord
@@ -257,6 +257,22 @@ async def test_nothing_that_was_read_stays_in_memory_once_the_last_consumer_is_g
     client = stage.join("b")
     await stage.settle()
     assert sorted(client.held) == [0, 1, 2, 3]
+    await stage.subscription.close()
+
+
+async def test_what_a_reader_acknowledges_out_of_order_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstem.broker.subscriptions.acks.ACKED_RANGES_MAX", 3, raising=False)
+    stage = _Stage([b"k"] * 12, SubscriptionType.EXCLUSIVE)
+    stage.delivered = lambda *_: None  # type: ignore[method-assign]
+    stage.join("a")
+    await stage.settle()
+    for base in (1, 3, 5):
+        await stage.subscription.ack([(base, [(base, base + 1)])])
+    with pytest.raises(LimitReached):
+        await stage.subscription.ack([(7, [(7, 8)])])
+    await stage.subscription.ack([(0, [(0, 1)])])
+    assert (stage.acked.mark, list(stage.acked)) == (2, [(3, 4), (5, 6)])
+    await stage.subscription.ack([(7, [(7, 8)])])
     await stage.subscription.close()
 
 

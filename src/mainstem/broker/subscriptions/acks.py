@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from mainstem.errors import MainstemError
+from mainstem.errors import LimitReached, MainstemError
 from mainstem.ledger.subscriptions import (
+    ACKED_RANGES_MAX,
     ACKED_RANGES_PER_COMMAND_MAX,
     AckedRecords,
     AckRecords,
@@ -34,10 +35,7 @@ class Acks:
         """Acknowledge what is below `mark`, and the ranges. The future is done once that is durable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._volatile is not None:
-            for first, end in ranges:
-                self._volatile.add(first, end)
-            self._volatile.raise_mark(mark, lambda offset: offset)
-            done.set_result(None)
+            self._apply(self._volatile, mark, ranges, done)
             return done
         self._mark = max(self._mark, mark)
         self._ranges += ranges
@@ -46,6 +44,18 @@ class Acks:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._commit())
         return done
+
+    @staticmethod
+    def _apply(acked: AckedRecords, mark: int, ranges: list[Range], done: asyncio.Future[None]) -> None:
+        fills_gap = mark > acked.mark or any(first <= acked.mark for first, _ in ranges)
+        if ranges and len(acked) >= ACKED_RANGES_MAX and not fills_gap:  # as in the ledger
+            done.set_exception(LimitReached(f"{len(acked)} ranges of records are acknowledged out of order"))
+            done.exception()  # a client that asked for no receipt never looks at it
+            return
+        for first, end in ranges:
+            acked.add(first, end)
+        acked.raise_mark(mark, lambda offset: offset)
+        done.set_result(None)
 
     async def settled(self) -> None:
         """Wait until everything added so far is applied."""
