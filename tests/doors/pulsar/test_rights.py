@@ -88,6 +88,24 @@ def test_a_reader_does_not_take_the_name_of_a_subscription_of_others(guarded: Se
         assert ann.ask(_subscribe("reader-1", durable=False)).HasField("success")
 
 
+def test_nothing_is_left_of_a_reader_that_lost_its_rights(guarded: ServerProcess) -> None:
+    with _client(guarded, "token", b"boss") as boss:
+        assert boss.ask(_subscribe("theirs")).HasField("success")
+    rule = _rule("read", "topic", "t")
+    _allow(guarded, rule)
+    with _client(guarded, "basic", b"ann:secret") as ann:
+        assert ann.ask(_subscribe("reader-2", durable=False)).HasField("success")
+        _ask(guarded, "POST", "/v0/acls/delete", {"rules": [rule]})
+        assert ann.ask(simple_frame("seek", consumer_id=1, request_id=2, message_publish_time=1)).HasField(
+            "close_consumer"
+        )
+        answer = httpx.get(
+            f"http://{guarded.address('http')}/admin/v2/persistent/public/default/t/stats",
+            headers={"authorization": "Bearer boss"},
+        )
+        assert "reader-2" not in answer.json()["subscriptions"]
+
+
 @pytest.mark.parametrize("lost", ["topic", "group"])
 def test_a_consumer_that_lost_its_rights_changes_nothing(guarded: ServerProcess, lost: str) -> None:
     with _client(guarded, "token", b"boss") as boss:

@@ -632,6 +632,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     @property
     def writable(self) -> bool:
+        if not consumer.subscription.durable:  # it ends with its last consumer, unless that is expected back
+            self.context.connections.work(commands.leave(self, consumer))
         return self._writable and not self.closed
 
     def write(self, data: bytes | memoryview) -> None:
