@@ -339,7 +339,8 @@ async def test_exclusive_and_sticky_consumers_are_refused_where_they_collide() -
     await stage.subscription.close()
     stage = _Stage([b"k"], SubscriptionType.KEY_SHARED)
     stage.join("a", ranges=((0, 100),))
-    for ranges in (((100, 200),), None, ((0, 70_000),)):
+    many = tuple((slot, slot) for slot in range(1_000, 3_000))
+    for ranges in (((100, 200),), None, ((0, 70_000),), many):
         with pytest.raises(InvalidInput):
             stage.join("b", ranges=ranges)
     await stage.subscription.close()

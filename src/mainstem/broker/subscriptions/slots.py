@@ -9,6 +9,8 @@ from mainstem.broker.subscriptions.hashing import HASH_SLOTS
 from mainstem.errors import InvalidInput
 from mainstem.ledger.digest import mix
 
+HASH_RANGES_MAX = 1_000  # of a consumer
+
 
 class KeySlots:
     """The hash slots of one subscription, by consumer."""
@@ -68,15 +70,17 @@ class KeySlots:
 
 def check_ranges(consumer: SubscriptionConsumer, others: Iterable[SubscriptionConsumer]) -> None:
     """Raises InvalidInput."""
-    if consumer.ranges is not None and not all(
-        0 <= first <= last < HASH_SLOTS for first, last in consumer.ranges
-    ):
+    ranges = consumer.ranges or ()
+    if len(ranges) > HASH_RANGES_MAX:
+        raise InvalidInput(f"a consumer names {len(ranges)} hash ranges: the limit is {HASH_RANGES_MAX}")
+    if not all(0 <= first <= last < HASH_SLOTS for first, last in ranges):
         raise InvalidInput(f"hash ranges are from 0 to {HASH_SLOTS - 1}")
+    taken = bytearray(HASH_SLOTS)
     for other in others:
         if (consumer.ranges is None) != (other.ranges is None):
             raise InvalidInput("consumers of a Key_Shared subscription are all sticky, or none is")
-        for first, last in consumer.ranges or ():
-            if any(
-                first <= taken_last and taken_first <= last for taken_first, taken_last in other.ranges or ()
-            ):
-                raise InvalidInput(f"another consumer takes a part of the hash range {first} to {last}")
+        for first, last in other.ranges or ():
+            taken[first : last + 1] = b"\x01" * (last + 1 - first)
+    for first, last in ranges:
+        if taken.find(1, first, last + 1) >= 0:
+            raise InvalidInput(f"another consumer takes a part of the hash range {first} to {last}")
