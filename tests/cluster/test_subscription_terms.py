@@ -162,6 +162,11 @@ async def test_a_subscription_that_another_broker_deletes_ends_here(two: list[Br
     await asyncio.wait_for(first.disconnected.wait(), 30)
     with pytest.raises(SubscriptionNotFound):
         await before.ack([(0, [(0, 3)])])
+    await other.subscriptions.create(topic, 0, "s", 5)
+    await one.barrier()
+    assert one.subscriptions.next_unacked(before.stream, "s") == 5
+    await other.subscriptions.delete(topic, 0, "s")
+    await one.barrier()
     # Or a consumer that creates it again would not begin where it asks to.
     assert not one.subscriptions.exists(before.stream, "s")
     _, second = await _consume(one, SubscriptionType.SHARED)

@@ -293,7 +293,7 @@ class SubscriptionService:
         stored = self._stored.get(stream, name)
         if running is None and stored is None:
             raise SubscriptionNotFound(name)
-        return running.acked if running is not None else stored.acked  # type: ignore[union-attr]  # one of them
+        return stored.acked if stored is not None else running.acked  # type: ignore[union-attr]  # one of them
 
     async def put_properties(self, topic: Topic, partition: int, name: str, properties: Properties) -> None:
         """Replace the properties. Raises SubscriptionNotFound, InvalidInput."""
