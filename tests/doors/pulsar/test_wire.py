@@ -12,6 +12,7 @@ import pulsar
 import pytest
 from confluent_kafka import Producer
 
+from mainstem import limits
 from mainstem.doors.pulsar.commands import PULSAR_CONSUMERS_MAX, PULSAR_PRODUCERS_MAX
 from mainstem.doors.pulsar.errors import ServerError
 from mainstem.doors.pulsar.messages import MessageMetadata
@@ -335,15 +336,17 @@ def test_a_reader_is_refused_the_name_of_a_durable_subscription(server: ServerPr
         raw.subscribe("named", "s", 0, id=3)
 
 
-def test_a_producer_with_an_epoch_that_is_refused_has_no_access(server: ServerProcess) -> None:
-    with RawClient(server) as raw, RawClient(server) as other:
+def test_an_exclusive_producer_does_not_choose_its_epoch(server: ServerProcess) -> None:
+    with RawClient(server) as raw:
         raw.connect()
-        other.connect()
         exclusive = {"topic": "epochs", "producer_access_mode": 1}
-        for _ in range(2):  # clients ask again
-            answer = raw.request("producer", producer_id=1, topic_epoch=1 << 63, **exclusive)
-            assert answer.HasField("error")
-        assert other.request("producer", producer_id=1, **exclusive).producer_success.topic_epoch == 1
+        chosen = [{"topic_epoch": limits.OFFSET_MAX}, {"topic_epoch": 1 << 63}, {}]
+        for got, fields in enumerate(chosen, 1):
+            answer = raw.request("producer", producer_id=1, **exclusive, **fields)
+            assert answer.producer_success.topic_epoch == got
+            assert raw.request("close_producer", producer_id=1).HasField("success")
+        again = raw.request("producer", producer_id=1, topic_epoch=3, **exclusive)
+        assert again.producer_success.topic_epoch == 3
 
 
 def test_a_durable_subscription_does_not_begin_where_a_reader_of_its_name_was_sent(

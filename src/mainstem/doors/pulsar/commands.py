@@ -164,13 +164,25 @@ async def _opened_producer(connection: PulsarConnection, request: Any, opening: 
         await context.broker.subscriptions.create(
             topic, max(name.partition, 0), request.initial_subscription_name, end
         )
+    epoch = await _topic_epoch(connection, created.stream, request)
     opening.check()
-    epoch = request.topic_epoch if request.HasField("topic_epoch") else None
     context.producers.check_count(created, topic.config.producers_max)
     context.producers.add(created, created.mode, epoch)
     connection.producers[created.id] = created
     context.metrics.producers += 1
     return created
+
+
+async def _topic_epoch(connection: PulsarConnection, stream: int, request: Any) -> int | None:
+    """The epoch that an exclusive producer had before. A client that names one that nobody got gets a new one: its own
+    could be so high that there is none for those who come later."""
+    broker = connection.context.broker
+    epoch: int | None = request.topic_epoch if request.HasField("topic_epoch") else None
+    if epoch is not None and epoch > broker.exclusive_producers.epoch(stream):
+        await broker.barrier()  # another broker may have given it
+        if epoch > broker.exclusive_producers.epoch(stream):
+            return None
+    return epoch
 
 
 async def admit_producer(connection: PulsarConnection, created: PulsarProducer) -> None:
