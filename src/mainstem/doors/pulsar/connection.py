@@ -107,6 +107,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._authenticated = False
         self._admitted = False
         self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+        self._first_woken = 0  # the place of a consumer among the others
         self._flushing = False
         self._writable = True
         self._paused = False
@@ -207,9 +209,16 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        for consumer in self.consumers.values():
-            consumer.subscription.changed()
+        self._wake_consumers()
         self._pause_or_resume()
+
+    def _wake_consumers(self) -> None:
+        """There is room for their messages. Each of them is first in turn."""
+        consumers = list(self.consumers.values())
+        if consumers:
+            self._first_woken = (self._first_woken + 1) % len(consumers)
+            for consumer in (*consumers[self._first_woken :], *consumers[: self._first_woken]):
+                consumer.subscription.changed()
 
     # Producers and consumers that are being created
 
@@ -623,6 +632,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
             del self.consumers[consumer.id]
             self.context.metrics.consumers -= 1
         consumer.subscription.leave(consumer.member)
+        if not consumer.subscription.durable:  # it ends with its last consumer, unless that is expected back
+            self.context.connections.work(commands.leave(self, consumer))
         self.write(simple_frame("close_consumer", consumer_id=consumer.id, request_id=_NO_REQUEST))
 
     def tell_active(self, consumer: PulsarConsumer, active: bool) -> None:
@@ -632,27 +643,29 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     @property
     def writable(self) -> bool:
-        if not consumer.subscription.durable:  # it ends with its last consumer, unless that is expected back
-            self.context.connections.work(commands.leave(self, consumer))
-        return self._writable and not self.closed
+        return self._writable and not self.closed and self._out_bytes < PULSAR_WRITE_BUFFER_BYTES
 
     def write(self, data: bytes | memoryview) -> None:
         """Send at the end of this turn of the loop, together with everything else that is written in it."""
         if self.closed:
             return
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
+        full, self._out_bytes = self._out_bytes >= PULSAR_WRITE_BUFFER_BYTES, 0
         if self._out and not self.closed:
             out, self._out = self._out, []
             if sum(map(len, out)) < _COPIED_BYTES_MAX:
                 self._transport.write(b"".join(out))
             else:
                 self._transport.writelines(out)
+        if full and self._writable:
+            self._wake_consumers()
         if self._paused:
             self._receive()
         else:
