@@ -149,16 +149,23 @@ async def test_a_failed_sync_is_final(log: LocalCommitLog, monkeypatch: pytest.M
     await log.close()
 
 
-async def test_a_sync_that_ends_after_another_one_failed_does_not_count(
+def _damaged(*_: object) -> int:
+    raise OSError(errno.EIO, "damaged")
+
+
+async def test_a_sync_that_ends_after_a_write_failed_does_not_count(
     log: LocalCommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = _Held()
     monkeypatch.setattr(log, "_async_sync", held)
     syncing = asyncio.ensure_future(log.sync())
     await asyncio.sleep(0)
-    log._writer.fail(OSError(errno.EIO, "zeros not written"))
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pwritev", _damaged)
+        with pytest.raises(ReadOnly, match="damaged"):
+            await log.append(b"third", [b"x"])
     held.end()
-    with pytest.raises(ReadOnly, match="zeros"):
+    with pytest.raises(ReadOnly, match="damaged"):
         await syncing
     assert log.synced == 1
     await log.close()
