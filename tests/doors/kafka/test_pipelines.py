@@ -102,7 +102,8 @@ async def test_what_a_client_sends_right_before_it_closes_is_served(
     broker: Broker, tmp_path: Path, encrypted: bool
 ) -> None:
     await broker.create_topic("t")
-    served = trusted = None
+    served: ssl.SSLContext | None = None
+    trusted: ssl.SSLContext | None = None
     if encrypted:
         made = make_self_signed(tmp_path)
         served = tls_context(made / "cert.pem", made / "key.pem", None)

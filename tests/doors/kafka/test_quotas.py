@@ -204,7 +204,12 @@ async def test_the_cost_of_a_fetch_grows_with_its_topics_alone(
     every = replace(requests[0], topics=tuple(request.topics[0] for request in requests))
     looked_up: list[str] = []
     scope = broker.rates.scope
-    monkeypatch.setattr(broker.rates, "scope", lambda topic: looked_up.append(topic) or scope(topic))
+
+    def noted(topic: str) -> str:
+        looked_up.append(topic)
+        return scope(topic)
+
+    monkeypatch.setattr(broker.rates, "scope", noted)
     answer = await wire.ask(every)
     assert all(topic.partitions[0].records for topic in answer.responses)
     assert len(topics) <= len(looked_up) <= 5 * len(topics)
