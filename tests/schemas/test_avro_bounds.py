@@ -26,6 +26,8 @@ _LIST = {
 _TREE = {"type": "record", "name": "T", "fields": [{"name": "c", "type": {"type": "array", "items": "T"}}]}
 _MAPS = {"type": "record", "name": "M", "fields": [{"name": "m", "type": {"type": "map", "values": "M"}}]}
 _EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}
+_NULLS = [{"name": f"n{n}", "type": "null"} for n in range(9_000)]
+_WIDE = {"type": "record", "name": "W", "fields": [{"name": "i", "type": "int"}, *_NULLS]}
 _MANY = b"\xfe\xff\xff\xff\xff\x7f"  # 2**40 or so
 
 
@@ -63,6 +65,9 @@ def _array(items: Any) -> dict[str, Any]:
         (_array({"type": "fixed", "name": "F", "size": 0}), _MANY + b"\0"),
         (_array(_array("null")), b"\x02" + _MANY + b"\0\0"),
         (["string", _array("null")], b"\x02" + _MANY + b"\0"),
+        (_array(_WIDE), b"\xa0\x8d\x06" + b"\0" * 50_000 + b"\0"),
+        ({"type": "map", "values": _WIDE}, b"\xa0\x8d\x06" + b"\0\0" * 50_000 + b"\0"),
+        (_array(["string", _WIDE]), b"\xa0\x8d\x06" + b"\x02\0" * 50_000 + b"\0"),
         (_doubling(60), b""),
         (_chain(9_000), b"\xce\x8c\x01"),  # branch 8,999
     ],
@@ -141,6 +146,15 @@ def test_the_field_that_a_payload_lacks_is_found_quickly() -> None:
         assert time.process_time() - began < 2.0
 
 
-def test_a_schema_that_bounds_its_values_needs_no_check() -> None:
-    plain = {"type": "record", "name": "P", "fields": [{"name": "a", "type": _array("int")}]}
+@pytest.mark.parametrize("items", ["int", ["null", "int"], ["null", {**_EMPTY, "name": "B"}]])
+def test_a_schema_that_bounds_its_values_needs_no_check(items: Any) -> None:
+    plain = {"type": "record", "name": "P", "fields": [{"name": "a", "type": _array(items)}]}
     assert not AvroSchema(json.dumps(plain)).bounds.needed
+
+
+def test_nulls_that_take_a_byte_each_are_read() -> None:
+    fields = [{"name": "of", "type": ["null", "S"]}, {"name": "a", "type": _array(["null", "int"])}]
+    schema = AvroSchema(json.dumps({"type": "record", "name": "S", "fields": fields}))
+    assert schema.bounds.needed
+    value = {"of": None, "a": [None] * 200_000}
+    assert schema.decode(schema.encode(value)) == value

@@ -1,8 +1,8 @@
 """Avro payloads that a decoder must not read: nested without end, or a few bytes that stand for millions of values.
 
 The decoder's own code recurses without a limit, and ends the process at some thousand levels. Only some schemas can
-describe such payloads: those that contain themselves, that have arrays of values without bytes, or whose records use
-others so often that one value has very many parts. Others need no check."""
+describe such payloads: those that contain themselves, that have arrays or maps of values with parts without bytes, or
+whose records use others so often that one value has very many parts. Others need no check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mainstem.errors import UndecodablePayload
 
 _DEPTH_MAX = 100
-_EMPTY_VALUES_MAX = 100_000  # in one payload
+_EMPTY_VALUES_MAX = 100_000  # in one payload, besides one for each of its bytes
 _PARTS_MAX = 10_000  # of a value with arrays of one element; above it, payloads are checked
 _VARINT_BYTES_MAX = 10
 _FIXED_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -24,10 +24,11 @@ class _Extent(NamedTuple):
 
     parts: float
     levels: float
-    may_be_empty: bool  # take no bytes
+    empty: float  # parts that take no bytes
+    may_be_empty: bool  # take no bytes as a whole
 
 
-_ENDLESS = _Extent(inf, inf, False)
+_ENDLESS = _Extent(inf, inf, inf, False)
 
 
 class AvroBounds:
@@ -63,30 +64,34 @@ class AvroBounds:
     def _extent(self, schema: Any) -> _Extent:
         schema = self._inner(schema)
         if isinstance(schema, str):
-            return _Extent(1, 1, schema == "null")
+            return _Extent(1, 1, int(schema == "null"), schema == "null")
         if isinstance(schema, list):
             branches = [self._extent(branch) for branch in schema]
             return _Extent(
                 1 + max((one.parts for one in branches), default=0),
                 1 + max((one.levels for one in branches), default=0),
+                max((one.empty - 1 for one in branches), default=0),  # the number of a branch takes a byte
                 False,
             )
         kind = schema["type"]
         if kind in ("array", "map"):
             items = self._extent(schema["items" if kind == "array" else "values"])
-            if kind == "array" and items.may_be_empty:
+            if items.empty > 1 or (kind == "array" and items.may_be_empty):
                 return _ENDLESS
-            return _Extent(1 + items.parts, 1 + items.levels, False)
+            return _Extent(1 + items.parts, 1 + items.levels, 0, False)
         if kind not in ("record", "error"):
-            return _Extent(1, 1, kind == "fixed" and schema["size"] == 0)
+            empty = kind == "fixed" and schema["size"] == 0
+            return _Extent(1, 1, int(empty), empty)
         name = schema["name"]
         if name not in self._records:
             self._records[name] = _ENDLESS  # for its own fields
             fields = [self._extent(field["type"]) for field in schema["fields"]]
+            empty = all(one.may_be_empty for one in fields)
             self._records[name] = _Extent(
                 1 + sum(one.parts for one in fields),
                 1 + max((one.levels for one in fields), default=0),
-                all(one.may_be_empty for one in fields),
+                sum(one.empty for one in fields) + int(empty),
+                empty,
             )
         return self._records[name]
 
@@ -98,16 +103,16 @@ class _Walk:
         self._payload = payload
         self._inner = inner
         self._at = 0
-        self._empty = 0  # parts that took no bytes
+        self._empty_left = _EMPTY_VALUES_MAX + len(payload)  # parts that take no bytes
 
     def skip(self, schema: Any, depth: int) -> None:
         begin = self._at
         self._skip(self._inner(schema), depth)
         if self._at == begin:
-            self._empty += 1
-            if self._empty > _EMPTY_VALUES_MAX:
+            self._empty_left -= 1
+            if self._empty_left < 0:
                 raise UndecodablePayload(
-                    f"the value has more than {_EMPTY_VALUES_MAX} parts that take no bytes"
+                    f"the value has more than {_EMPTY_VALUES_MAX + len(self._payload)} parts that take no bytes"
                 )
 
     def _skip(self, schema: Any, depth: int) -> None:
