@@ -14,6 +14,11 @@ class InvalidPattern(ValueError):
 
 
 class Pattern(Protocol):
+    @property
+    def programsize(self) -> int:
+        """Instructions of the compiled pattern."""
+        ...
+
     def search(self, text: str) -> object | None: ...
 
     def fullmatch(self, text: str) -> object | None: ...

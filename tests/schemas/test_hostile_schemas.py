@@ -38,6 +38,11 @@ def _enum_of(kind: str, first: int, count: int) -> Any:
     return {"enum": [{"a": number} for number in range(first, first + count)]}
 
 
+def _costly(number: int) -> str:
+    """A pattern that takes some ms to compile."""
+    return f"[{''.join(chr(0x100 + 2 * each) for each in range(40))}]{{900}}{number}"
+
+
 _PAIRS: dict[str, tuple[str, Any, Any]] = {
     "allOf": (JSON, _doubling("allOf", 40), {**_doubling("allOf", 40), "title": "x"}),
     "anyOf": (JSON, _doubling("anyOf", 40), {**_doubling("anyOf", 40), "title": "x"}),
@@ -46,6 +51,11 @@ _PAIRS: dict[str, tuple[str, Any, Any]] = {
         JSON,
         {"patternProperties": {f"^{number}": {} for number in range(3_000)}},
         {"properties": {f"p{number}": {"type": "string"} for number in range(3_000)}},
+    ),
+    "alternatives of a wide object": (
+        JSON,
+        {"anyOf": [{"type": "object", "title": str(number)} for number in range(5_000)]},
+        {"type": "object", "properties": {f"p{number}": True for number in range(20_000)}},
     ),
     "enum of objects": (JSON, _enum_of(JSON, 0, 20_000), _enum_of(JSON, 20_000, 20_000)),
     "enum of symbols": (AVRO, _enum_of(AVRO, 0, 30_000), _enum_of(AVRO, 30_000, 30_000)),
@@ -90,6 +100,88 @@ def test_a_value_is_checked_in_bounded_time(schema: dict[str, Any], value: Any) 
     assert time.process_time() - began < _CPU_S_MAX
 
 
+@pytest.mark.timeout(120)
+def test_patterns_are_applied_in_bounded_time() -> None:
+    costly = [{"pattern": _costly(number)} for number in range(20)]
+    parsed = parse(JSON, json.dumps({"items": {"anyOf": [*costly, {"maxLength": 1}]}}))
+    began = time.process_time()
+    with pytest.raises(UndecodablePayload, match="too many steps"):
+        parsed.decode(json.dumps(["a"] * 200).encode())
+    wide = parse(JSON, json.dumps({"patternProperties": {f"^{number}$": {} for number in range(20_000)}}))
+    with pytest.raises(UndecodablePayload, match="too many steps"):
+        wide.decode(json.dumps({f"p{number}": 1 for number in range(1_000)}).encode())
+    assert time.process_time() - began < 4 * _CPU_S_MAX
+
+
+def test_common_patterns_are_applied_to_many_values() -> None:
+    patterns = {f"f{number}": {"pattern": "^[a-zA-Z0-9._-]{2,64}$"} for number in range(30)}
+    name = {"pattern": "^[A-Za-zÀ-ÿ' -]{1,50}$"}
+    parsed = parse(JSON, json.dumps({"items": {"properties": {**patterns, "name": name}}}))
+    row = {**{f"f{number}": "some-value.1" for number in range(30)}, "name": "Zoë"}
+    assert len(parsed.decode(json.dumps([row] * 50).encode())) == 50
+
+
+@pytest.mark.timeout(120)
+def test_many_references_to_anchors_are_found_in_bounded_time() -> None:
+    began = time.process_time()
+    references = {f"p{number}": {"$ref": "#far"} for number in range(10_000)}
+    parse(JSON, json.dumps({"definitions": {"far": {"$id": "#far"}}, "properties": references}))
+    assert time.process_time() - began < _CPU_S_MAX
+
+
+_MIXED: list[Any] = [1, "a", *({"n": number} for number in range(30_000))]  # which cannot be sorted
+
+
+@pytest.mark.timeout(120)
+def test_that_many_items_are_unique_is_checked_in_bounded_time() -> None:
+    parsed = parse(JSON, '{"uniqueItems":true}')
+    began = time.process_time()
+    assert parsed.decode(json.dumps(_MIXED).encode()) == _MIXED
+    with pytest.raises(UndecodablePayload, match="more than once"):
+        parsed.decode(json.dumps([*_MIXED, {"n": 7.0}]).encode())
+    assert time.process_time() - began < _CPU_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("items", "unique"),
+    [
+        ([1, True], True),
+        ([0, False], True),
+        ([1, 1.0], False),
+        ([[1], [1.0]], False),
+        (["1", 1], True),
+        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+        ([None, "null", []], True),
+        ([-0.0, 0], False),
+    ],
+)
+def test_items_are_unique_as_json_schema_compares_them(items: list[Any], unique: bool) -> None:
+    try:
+        parse(JSON, '{"uniqueItems":true}').decode(json.dumps(items).encode())
+    except UndecodablePayload:
+        assert not unique
+    else:
+        assert unique
+
+
+@pytest.mark.timeout(120)
+def test_a_schema_with_many_values_is_parsed_in_bounded_time() -> None:
+    began = time.process_time()
+    parse(JSON, json.dumps({"$schema": "http://json-schema.org/draft-04/schema#", "enum": _MIXED}))
+    with pytest.raises(MalformedSchema, match="more than once"):
+        parse(JSON, '{"$schema":"http://json-schema.org/draft-04/schema#","enum":[1,"a",1.0]}')
+    assert time.process_time() - began < _CPU_S_MAX
+
+
+@pytest.mark.timeout(120)
+def test_many_values_are_compared_with_many_others_in_bounded_time() -> None:
+    parsed = parse(JSON, json.dumps({"items": {"enum": _MIXED}}))
+    began = time.process_time()
+    with pytest.raises(UndecodablePayload, match="too many steps"):
+        parsed.decode(json.dumps(list(range(20_000, 30_000))).encode())
+    assert time.process_time() - began < 4 * _CPU_S_MAX
+
+
 def test_a_large_value_is_checked_whole() -> None:
     schema = {
         "items": {"anyOf": [{"type": name} for name in ("null", "boolean", "string", "array", "integer")]}
@@ -116,3 +208,20 @@ def test_a_schema_that_is_nested_too_deeply_is_refused(kind: str, text: str) -> 
 def test_a_reference_fetches_nothing(address: str) -> None:
     with pytest.raises(MalformedSchema, match="nothing is known"):
         parse(JSON, json.dumps({"$ref": address}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (AVRO, '{"type":"record","name":"R","doc":"\\uD800","fields":[]}'),
+        (AVRO, '{"type":"record","name":"R","fields":[{"name":"a","type":"string","default":"\\udfff"}]}'),
+        (JSON, '{"properties":{"\\ud800":{}}}'),
+    ],
+)
+def test_half_a_character_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(MalformedSchema, match="surrogate"):
+        parse(kind, text)
+
+
+def test_a_character_of_two_halves_is_taken() -> None:
+    assert "\U0001f600" in parse(JSON, '{"title":"\\ud83d\\ude00"}').text

@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from mainstem.errors import UndecodablePayload
-from mainstem.schemas.patterns import matches
+from mainstem.schemas.patterns import Patterns
 
 _TYPES = {"null", "boolean", "object", "array", "number", "string"}  # "integer" is part of "number"
 COMPARISONS_MAX = 20_000  # steps; schemas can be written so that comparing them takes for ever
+_MEMBERS_PER_STEP = 32  # properties, values or items, each of which is looked at
 _DEFINITIONS = ("definitions", "$defs")
 
 # Bounds: keyword, and whether the reader's value may be larger (True) or smaller (False).
@@ -52,6 +53,7 @@ class JsonDocuments:
         self.schema = schema
         self.others = others
         self._ids = dict(_identified(schema, ""))
+        self._anchors: dict[int, dict[object, Any]] = {}  # by the id of the document
 
     def resolve(self, reference: str) -> Any:
         """What a $ref names. Raises KeyError."""
@@ -77,14 +79,9 @@ class JsonDocuments:
         return found
 
     def _anchor(self, document: Any, name: str) -> Any:
-        for schema in _subschemas(document):
-            if isinstance(schema, dict) and name in (
-                schema.get("$anchor"),
-                schema.get("$dynamicAnchor"),
-                str(schema.get("$id", schema.get("id", ""))).lstrip("#"),
-            ):
-                return schema
-        raise KeyError(name)
+        if id(document) not in self._anchors:
+            self._anchors[id(document)] = _anchors(document)
+        return self._anchors[id(document)][name]
 
     def unresolved(self) -> str | None:
         """The first $ref that names nothing."""
@@ -101,6 +98,18 @@ class JsonDocuments:
     def _inner_base(self) -> bool:
         """Whether a subschema has an address of its own: then only the validator can resolve references."""
         return bool(self._ids)
+
+
+def _anchors(document: Any) -> dict[object, Any]:
+    """The subschemas that have a name of their own; the first of several of one name."""
+    found: dict[object, Any] = {}
+    for schema in _subschemas(document):
+        if isinstance(schema, dict):
+            names = schema.get("$anchor"), schema.get("$dynamicAnchor")
+            for name in (*names, str(schema.get("$id", schema.get("id", ""))).lstrip("#")):
+                if isinstance(name, str):
+                    found.setdefault(name, schema)
+    return found
 
 
 _META_SCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
@@ -146,6 +155,7 @@ class _Comparison:
         # schemas are kept, so that no other one gets the same id.
         self._compared: dict[tuple[int, int], tuple[Any, Any, list[str]]] = {}
         self._left = COMPARISONS_MAX
+        self._patterns = Patterns(self._spend)
 
     def problems(self, reader: Any, writer: Any, path: str) -> list[str]:
         try:
@@ -161,7 +171,7 @@ class _Comparison:
         known = self._compared.get(pair)
         if known is not None:
             return known[2]
-        self._spend(1)
+        self._spend(1 + (_width(reader) + _width(writer)) // _MEMBERS_PER_STEP)
         self._compared[pair] = reader, writer, []
         found = self._combined(reader, writer, path)[:_PROBLEMS_MAX]
         self._compared[pair] = reader, writer, found
@@ -223,15 +233,13 @@ class _Comparison:
     def _objects(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
         found = []
         properties = reader.get("properties", {})
-        patterns = [*reader.get("patternProperties", ()), *writer.get("patternProperties", ())]
-        self._spend(len(patterns) * (len(properties) + len(writer.get("properties", ()))))
         required = set(writer.get("required", ()))
         for name in reader.get("required", ()):
             with_default = isinstance(properties.get(name), dict) and "default" in properties[name]
             if name not in required and not with_default:
                 found.append(f"field {_join(path, name)!r} is required, and was not before")
         for name in dict.fromkeys((*properties, *writer.get("properties", {}))):
-            inner, before = _property(reader, name), _property(writer, name)
+            inner, before = self._property(reader, name), self._property(writer, name)
             within = _join(path, name)
             if name not in writer.get("properties", {}) and before is True and not _accepts_all(inner):
                 found.append(
@@ -259,6 +267,18 @@ class _Comparison:
                     found.append(f"field {_join(path, name)!r} has a dependency that was added or changed")
         return found
 
+    def _property(self, schema: dict[str, Any], name: str) -> Any:
+        """What an object's schema says of the property of this name."""
+        if name in schema.get("properties", {}):
+            return schema["properties"][name]
+        for pattern, inner in schema.get("patternProperties", {}).items():
+            try:
+                if self._patterns.matches(pattern, name):
+                    return inner
+            except UndecodablePayload:
+                continue
+        return schema.get("additionalProperties", True)
+
     def _arrays(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
         found = []
         if reader.get("uniqueItems") and not writer.get("uniqueItems"):
@@ -272,6 +292,11 @@ class _Comparison:
                 f"{path}[{place}]",
             )
         return found + self.problems(rest, others, f"{path}[]")
+
+
+def _width(schema: dict[str, Any]) -> int:
+    """How many members the parts of a schema have."""
+    return sum(len(part) for part in schema.values() if isinstance(part, dict | list))
 
 
 def _followed(schema: Any, documents: JsonDocuments) -> Any:
@@ -365,18 +390,26 @@ def _values(reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[s
     wrote = writer.get("enum", [writer["const"]] if "const" in writer else None)
     if wrote is None:
         return [f"{_at(path)} only some values are allowed now"]
-    known = set(map(_canonical, allowed))
-    lost = [value for value in wrote if _canonical(value) not in known]
+    known = set(map(canonical, allowed))
+    lost = [value for value in wrote if canonical(value) not in known]
     return (
         [f"{_at(path)} the values {', '.join(map(repr, lost))[:200]} are no longer allowed"] if lost else []
     )
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
     """Equal for values that JSON Schema calls equal."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+
+
+def _with_whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return json.dumps(value, sort_keys=True)
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(one) for name, one in value.items()}
+    return value
 
 
 def _bounds(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
@@ -398,19 +431,6 @@ def _bounds(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterat
         step, before = reader["multipleOf"], writer.get("multipleOf")
         if before is None or before % step:
             yield f"{_at(path)} multipleOf is now {step}, and was {'not set' if before is None else before}"
-
-
-def _property(schema: dict[str, Any], name: str) -> Any:
-    """What an object's schema says of the property of this name."""
-    if name in schema.get("properties", {}):
-        return schema["properties"][name]
-    for pattern, inner in schema.get("patternProperties", {}).items():
-        try:
-            if matches(pattern, name):
-                return inner
-        except UndecodablePayload:
-            continue
-    return schema.get("additionalProperties", True)
 
 
 def _items(schema: dict[str, Any]) -> tuple[list[Any], Any]:

@@ -55,22 +55,31 @@ def parse(kind: str, text: str, references: Sequence[ReferencedSchema] = ()) -> 
     """Parse a schema. References come in an order in which each one needs only those before it.
 
     Raises MalformedSchema."""
-    # The libraries of each kind load when the first schema of that kind does.
     try:
-        if kind == AVRO:
-            from mainstem.schemas.avro import AvroSchema
-
-            return AvroSchema(text, references)
-        if kind == JSON:
-            from mainstem.schemas.json_schema import JsonSchema
-
-            return JsonSchema(text, references)
-        if kind == PROTOBUF:
-            from mainstem.schemas.protobuf import ProtobufSchema
-
-            return ProtobufSchema(text, references)
+        parsed = _parsed(kind, text, references)
+        if "\\ud" in text.lower():  # an escape that may be half a character
+            parsed.text.encode()
     except RecursionError:
         raise MalformedSchema("the schema is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise MalformedSchema("Invalid schema: a text has half of a surrogate pair") from None
+    return parsed
+
+
+def _parsed(kind: str, text: str, references: Sequence[ReferencedSchema]) -> ParsedSchema:
+    # The libraries of each kind load when the first schema of that kind does.
+    if kind == AVRO:
+        from mainstem.schemas.avro import AvroSchema
+
+        return AvroSchema(text, references)
+    if kind == JSON:
+        from mainstem.schemas.json_schema import JsonSchema
+
+        return JsonSchema(text, references)
+    if kind == PROTOBUF:
+        from mainstem.schemas.protobuf import ProtobufSchema
+
+        return ProtobufSchema(text, references)
     raise MalformedSchema(f"invalid schema type {kind[:64]!r}: the types are {', '.join(KINDS)}")
 
 
