@@ -389,8 +389,8 @@ def test_a_worker_ends_only_once_its_query_is_answered() -> None:
         "from mainstem.tables.sql import memory, worker\nmemory.MemoryBound.spent = True\nworker.main()\n"
     )
     query = "SELECT 1 AS one"
-    requests = [ParseQuery(query), RunQuery(query, [], 10, "json"), ParseQuery(query)]
-    sent = b"".join(map(framed, requests))
+    requests = (ParseQuery(query), RunQuery(query, [], 10, "json"), ParseQuery(query))
+    sent = b"".join(framed(each) for each in requests)
     done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, timeout=60)
     stream = io.BytesIO(done.stdout)
     answers = [replies.decode(frame) for frame in iter(lambda: read_frame(stream), None)]
