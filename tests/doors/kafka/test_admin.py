@@ -19,7 +19,7 @@ from mainstem.broker.groups.settings import GROUP_SETTINGS
 from mainstem.doors.kafka.apis.bulk import KAFKA_ERROR_MESSAGE_CHARS_MAX
 from mainstem.doors.kafka.apis.describe_topic_partitions import KAFKA_DESCRIBED_PARTITIONS_MAX
 from mainstem.doors.kafka.security.options import KafkaSecurity
-from mainstem.doors.kafka.transport.dispatch import KAFKA_CONTROL_REQUEST_BYTES_MAX
+from mainstem.doors.kafka.transport.api import KAFKA_CONTROL_REQUEST_BYTES_MAX
 from mainstem.doors.kafka.transport.registry import apis
 from mainstem.ledger.ledger import Ledger
 

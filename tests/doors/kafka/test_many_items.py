@@ -6,10 +6,12 @@ import asyncio
 import struct
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mainstem.doors.kafka.apis import messages
 from mainstem.doors.kafka.apis.describe_groups import API as DESCRIBE_GROUPS
-from mainstem.doors.kafka.transport.dispatch import KAFKA_CONTROL_REQUEST_BYTES_MAX, KAFKA_ITEMS_PER_TURN
+from mainstem.doors.kafka.transport.api import KAFKA_CONTROL_REQUEST_BYTES_MAX
+from mainstem.doors.kafka.transport.dispatch import KAFKA_ITEMS_PER_TURN
 from mainstem.doors.kafka.transport.message_bounds import KAFKA_ITEMS_MAX, KAFKA_PARTITIONS_PER_REQUEST_MAX
 from mainstem.doors.kafka.transport.wire import KAFKA_TAGGED_FIELDS_MAX, skip_tags, write_uvarint
 from mainstem.errors import MalformedRequest
@@ -118,3 +120,12 @@ async def test_a_request_that_is_too_large_is_refused_by_its_first_bytes(
         assert "too many for it" in caplog.text
     finally:
         writer.close()
+
+
+async def test_the_assignments_of_a_large_group_are_not_too_large(kafka: KafkaStage) -> None:
+    """4 MiB from its leader, who gets an answer: here, that there is no such member."""
+    group, generation = struct.pack(">h", 1) + b"g", struct.pack(">i", 1)
+    member = struct.pack(">h", 2) + b"m0"
+    assignment = member + struct.pack(">i", 1 << 20) + bytes(1 << 20)
+    answer = await _ask(kafka, 14, 1, group + generation + member + _listed(assignment, 4))
+    assert struct.unpack_from(">iih", answer) == (1, 0, ErrorCode.unknown_member_id)

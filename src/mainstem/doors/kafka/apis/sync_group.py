@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.sync_group.v5.request import SyncGroupRequest
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
+from mainstem import limits
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -34,4 +35,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-API = Api(14, 0, 5, handle, coordinated=True)
+# The leader sends the assignments of all members, which are not decoded.
+_BYTES_MAX = 16 * limits.MIB
+
+API = Api(14, 0, 5, handle, coordinated=True, bytes_max=_BYTES_MAX)

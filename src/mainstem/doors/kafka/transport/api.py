@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mainstem import limits
 from mainstem.broker.namespaces import ID_SEPARATOR, shown_id
 from mainstem.doors.budget import holder_of
 from mainstem.errors import MalformedRequest, invariant
@@ -288,6 +289,10 @@ class RequestOrder(Enum):
     OVERLAPPING = "any number"
 
 
+# Of a request without records: decoded it takes about twenty times its bytes.
+KAFKA_CONTROL_REQUEST_BYTES_MAX = 2 * limits.MIB
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """An API whose messages a library reads and writes."""
@@ -299,6 +304,7 @@ class Api:
     metered: bool = True  # its time counts against the client's request quota
     fresh: bool = False  # it needs what other brokers just created or changed
     coordinated: bool = False  # it is for the coordinator of the groups that it names
+    bytes_max: int = KAFKA_CONTROL_REQUEST_BYTES_MAX
 
 
 def _in_front(version: int) -> int | None:

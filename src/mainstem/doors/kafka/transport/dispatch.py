@@ -31,6 +31,7 @@ from mainstem.doors.kafka.security.auditing import ADMINISTRATIVE, administered
 from mainstem.doors.kafka.security.rules import RULES, EachItemRule
 from mainstem.doors.kafka.transport import namespaces
 from mainstem.doors.kafka.transport.api import (
+    KAFKA_CONTROL_REQUEST_BYTES_MAX,
     Api,
     ApiCounters,
     Call,
@@ -49,8 +50,6 @@ from mainstem.errors import MalformedRequest, Unavailable
 if TYPE_CHECKING:
     from mainstem.doors.kafka.transport.connection import KafkaConnection
 
-# without records: decoded it takes about twenty times its bytes
-KAFKA_CONTROL_REQUEST_BYTES_MAX = 2 * limits.MIB
 KAFKA_READ_INLINE_BYTES_MAX = 8 * limits.KIB  # a larger one is read on a thread
 KAFKA_ITEMS_PER_TURN = 500  # described in one turn of the event loop
 
@@ -85,12 +84,15 @@ _KEY = struct.Struct(">h")
 class ApiRoute:
     """One API: what handles it, in which order, and its counters."""
 
-    __slots__ = ("alone", "api", "counters", "large", "metered", "single")
+    __slots__ = ("alone", "api", "bytes_max", "counters", "metered", "single")
 
     def __init__(self, api: Api | FastApi, counters: ApiCounters) -> None:
         self.api = api
         self.counters = counters
-        self.large = isinstance(api, FastApi) and api.large
+        if isinstance(api, FastApi):  # 0: the door's own limit
+            self.bytes_max = 0 if api.large else KAFKA_CONTROL_REQUEST_BYTES_MAX
+        else:
+            self.bytes_max = api.bytes_max
         self.metered = api.metered
         turn = api.turn if isinstance(api, FastApi) else RequestOrder.ALONE
         self.alone = turn is RequestOrder.ALONE
@@ -119,7 +121,7 @@ class Dispatch:
         route = self._routes.get(key)
         if route is None:
             raise MalformedRequest(f"API key {key} is not supported")
-        if size > KAFKA_CONTROL_REQUEST_BYTES_MAX and not route.large:
+        if route.bytes_max and size > route.bytes_max:
             raise MalformedRequest(f"a request of API {key} has {size} bytes, too many for it")
         return route
 
