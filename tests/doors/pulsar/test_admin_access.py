@@ -11,6 +11,7 @@ import pytest
 from mainstem.doors.pulsar.admin.policies import NO_EFFECT
 from mainstem.doors.pulsar.admin.routes import _ROUTES
 from mainstem.testing.server import ServerProcess
+from tests.support.cluster import eventually
 
 _OWNER = "o" * 64
 _VALUES = {
@@ -99,3 +100,13 @@ def _value(part: str) -> str:
 def _state(owner: httpx.Client) -> list[object]:
     paths = ("tenants/acme", "namespaces/acme/shop", "persistent/acme/shop/hidden/stats")
     return [owner.get(f"/admin/v2/{path}").raise_for_status().json() for path in paths]
+
+
+def test_the_audit_log_is_no_part_of_what_clients_do_to_a_namespace(guarded: ServerProcess) -> None:
+    with _client(guarded, _OWNER) as owner:
+        owner.put("/admin/v2/persistent/public/default/orders").raise_for_status()
+        made = owner.post("/v0/keys", json={"name": "low", "scopes": "rw", "prefixes": ["orders"]})
+        eventually(lambda: owner.get("/v0/topics/__audit").status_code, lambda status: status == 200)
+    with _client(guarded, made.json()["secret"]) as low:
+        done = low.post("/admin/v2/namespaces/public/default/clearBacklog")
+        assert done.status_code == 204, done.text

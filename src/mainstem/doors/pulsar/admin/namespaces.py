@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstem.api.access import AUDIT_TOPIC
 from mainstem.broker.access.rules import Operation
 from mainstem.broker.topics.service import Topic
 from mainstem.doors.http.transport.responses import Response
@@ -159,6 +160,8 @@ def _check_bundle(bundle: str) -> None:
 def _subscriptions(call: AdminCall, namespace: str, wanted: str) -> list[tuple[Topic, int, str]]:
     found = []
     for topic in call.broker.namespaces.topics(call.namespace(namespace)):
+        if topic.name == AUDIT_TOPIC:
+            continue  # the server's own, which comes and goes without the namespace's clients
         call.caller.check(Operation.READ, topic.name)
         for at, stream in enumerate(topic.streams):
             for name, _ in call.broker.subscriptions.marks(stream):
