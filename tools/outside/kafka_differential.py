@@ -102,7 +102,6 @@ _OTHER_ERRORS = (  # kind of request, Kafka's error, Mainstem's
     ("offset delete", "invalid_group_id", "group_id_not_found"),
     ("join group", "inconsistent_group_protocol", "unknown_member_id"),
     ("join group", "inconsistent_group_protocol", "none"),  # the only member may change the type of its group
-    ("sync group", "inconsistent_group_protocol", "unknown_member_id"),
     # A member of a group that does not exist is told to join again, not that the group is missing.
     ("* heartbeat", "group_id_not_found", "unknown_member_id"),
     ("offset commit", "illegal_generation", "unknown_member_id"),

@@ -170,6 +170,23 @@ async def test_the_leader_sends_the_assignment(wire: Wire, version: int) -> None
     assert (refused.error_code, refused.assignment) == (ErrorCode.illegal_generation, b"")
 
 
+@pytest.mark.parametrize("left_out", ["protocol_type", "protocol_name"])
+async def test_version_five_names_the_protocol_of_the_group(wire: Wire, left_out: str) -> None:
+    joined = await join(wire)
+    fields = {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": joined.member_id,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": joined.member_id, "assignment": b"all"}],
+    }
+    refused = await ask(wire, SYNC, 5, **{**fields, left_out: None})
+    assert (refused.error_code, refused.assignment) == (ErrorCode.inconsistent_group_protocol, b"")
+    assert (await ask(wire, SYNC, 5, **fields)).assignment == b"all"
+
+
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
 async def test_a_heartbeat_reports_errors(wire: Wire, version: int) -> None:
     joined = await stable(wire)

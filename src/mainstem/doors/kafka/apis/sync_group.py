@@ -12,8 +12,12 @@ from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 from mainstem.errors import MainstemError
 
+_FIRST_WITH_PROTOCOL = 5  # first version in which members repeat what their group agreed on (KIP-559)
+
 
 async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    if call.version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return _refused(ErrorCode.inconsistent_group_protocol)
     try:
         synced = await call.context.groups.sync(
             request.group_id,
@@ -25,7 +29,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
             assignments={part.member_id: part.assignment for part in request.assignments},
         )
     except MainstemError as error:
-        return SyncGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code_of(error), assignment=b"")
+        return _refused(group_code_of(error))
     return SyncGroupResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
@@ -33,6 +37,10 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         protocol_name=synced.protocol,
         assignment=synced.assignment,
     )
+
+
+def _refused(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(throttle_time=NO_THROTTLE, error_code=code, assignment=b"")
 
 
 # The leader sends the assignments of all members, which are not decoded.
