@@ -82,7 +82,6 @@ _OTHER_ERRORS = (  # kind of request, Kafka's error, Mainstem's
         "none",
     ),  # after offsets were set of partitions that do not exist
     ("describe share offsets", "unknown_server_error", "none"),  # of a group without a name
-    ("alter group configs", "none", "invalid_config"),  # removing what no setting is called
     ("* txn", "invalid_request", "invalid_producer_id_mapping"),
     ("add offsets to txn", "none", "invalid_request"),  # of a group without a name
     ("produce in a transaction", "not_enough_replicas", "*"),

@@ -423,6 +423,7 @@ async def test_settings_of_groups_are_described_changed_and_checked(kafka: Kafka
         (lock, 2, "1"),
     ):
         assert await alter(bad) == ErrorCode.invalid_config
+    assert await alter(("share.colour", 1, None)) == 0
     resource = {"resource_type": 32, "resource_name": "g", "configs": [{"name": reset, "value": "earliest"}]}
     answer = await ask(wire, 33, 2, resources=[resource], validate_only=False)
     assert answer.responses[0].error_code == NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
@@ -13,9 +15,11 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
+from mainstem.broker.groups.settings import GROUP_SETTINGS
 from mainstem.broker.topics import configs
 from mainstem.broker.topics.configs import ConfigEdit, Operation
 from mainstem.broker.topics.service import TopicConfig
+from mainstem.broker.topics.topic_settings import BY_NAME
 from mainstem.doors.kafka.apis.bulk import ItemRefused
 from mainstem.doors.kafka.apis.config_changes import change_each, unchangeable, value_given
 from mainstem.doors.kafka.apis.config_entries import Resource
@@ -32,7 +36,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     async def edit(resource: AlterConfigsResource) -> None:
         kind: int = resource.resource_type
         name = resource.resource_name
-        edits = [_edit(entry) for entry in resource.configs]
+        edits = [_edit(entry) for entry in resource.configs if not _unsets_unknown(kind, entry)]
 
         def edited(config: TopicConfig) -> TopicConfig:
             return configs.edited(config, edits, broker.namespaces.default_config(name))
@@ -48,6 +52,13 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
 
     responses = await change_each(request.resources, edit, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
+
+
+def _unsets_unknown(kind: int, entry: AlterableConfig) -> bool:
+    """Whether it removes a setting that does not exist, which changes nothing: MirrorMaker removes from its copy of a
+    topic every setting that has its default in the other cluster, whatever that cluster is."""
+    names: Container[str] = {Resource.TOPIC: BY_NAME, Resource.GROUP: GROUP_SETTINGS}.get(kind, (entry.name,))
+    return entry.config_operation == _OPERATIONS.index("delete") and entry.name not in names
 
 
 def _edit(entry: AlterableConfig) -> ConfigEdit:
