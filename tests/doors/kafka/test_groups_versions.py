@@ -471,6 +471,15 @@ async def test_single_offsets_are_deleted(wire: Wire) -> None:
     ]
 
 
+async def test_offsets_are_deleted_of_a_group_whose_client_only_asked_for_an_id(wire: Wire) -> None:
+    await ask(wire, OFFSET_COMMIT, 9, **commit_fields(("t", 0, 5)))
+    assert (await join(wire, 9, protocol_type="connect")).error_code == ErrorCode.member_id_required
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    answer = await ask(wire, OFFSET_DELETE, 0, group_id="g", topics=topics)
+    assert answer.error_code == NONE
+    assert [row.error_code for row in answer.topics[0].partitions] == [NONE]
+
+
 async def consumer(wire: Wire, version: int, **fields: Any) -> Any:
     known = {
         "group_id": "g",

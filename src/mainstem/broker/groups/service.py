@@ -472,7 +472,9 @@ class Groups:
     def _check_unread(self, name: str, topic: str) -> None:
         """Raises GroupSubscribed if members read the topic, GroupNotEmpty if that is unknown."""
         group = self._known.get(name)
-        if group is None or group.empty:
+        if (
+            group is None or not group.members
+        ):  # the id of a client that has not joined with it does not count
             return
         if isinstance(group, AssignedGroup | ShareGroup):
             if group.reads(topic):
