@@ -147,6 +147,20 @@ async def test_a_group_has_one_type_at_a_time(kafka: KafkaStage, wire: Wire) -> 
     assert (await _beat(wire, "a", 0, ("t",))).error_code == ErrorCode.group_id_not_found
 
 
+async def test_a_client_that_only_asked_for_an_id_does_not_make_a_group_classic(wire: Wire) -> None:
+    classic = {
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+        "member_id": "",
+    }
+    times = {"session_timeout": timedelta(seconds=10), "rebalance_timeout": timedelta(seconds=10)}
+    named = await ask(wire, 11, 9, group_id="g", **classic, **times)
+    assert named.error_code == ErrorCode.member_id_required
+    assert (await _beat(wire, "a", 0, ("t",))).error_code == NONE
+    again = await ask(wire, 11, 9, group_id="g", **{**classic, "member_id": named.member_id}, **times)
+    assert again.error_code == ErrorCode.inconsistent_group_protocol
+
+
 async def test_share_groups_are_listed_and_deleted(kafka: KafkaStage, sharer: Sharer, wire: Wire) -> None:
     await sharer.take()
     listed = await ask(wire, 16, 5, states_filter=(), types_filter=("share",))

@@ -187,6 +187,18 @@ async def test_a_group_is_described(wire: Wire) -> None:
     assert missing.error_code == ErrorCode.group_id_not_found
 
 
+async def test_a_client_that_only_asked_for_an_id_does_not_make_a_group_classic(wire: Wire) -> None:
+    classic = {
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+        "member_id": "",
+    }
+    times = {"session_timeout": timedelta(seconds=10), "rebalance_timeout": timedelta(seconds=10)}
+    named = await ask(wire, JOIN, 9, group_id="g", **classic, **times)
+    assert named.error_code == ErrorCode.member_id_required
+    assert (await beat(wire)).error_code == NONE
+
+
 async def test_the_other_apis_know_the_kind(wire: Wire) -> None:
     await beat(wire)
     listed = await ask(wire, LIST, 5, states_filter=(), types_filter=("streams",))

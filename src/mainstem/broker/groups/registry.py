@@ -180,7 +180,7 @@ class GroupRegistry:
         group = await self._of_member(beat)
         if isinstance(group, ClassicGroup) and group.expects_members:
             raise GroupLoading(beat.group)
-        if group is None or (group.empty and not isinstance(group, StreamsGroup)):
+        if group is None or (not group.members and not isinstance(group, StreamsGroup)):
             return self._load(beat.group, StreamsGroup)
         if not isinstance(group, StreamsGroup):
             raise WrongGroupKind(f"group {beat.group!r} has members of another protocol: {group.kind}")
@@ -189,7 +189,7 @@ class GroupRegistry:
     def share(self, beat: ConsumerHeartbeat) -> ShareGroup:
         """The share group that a member joins or is in. Raises UnknownMember, WrongGroupKind, GroupFull."""
         group = self.get(beat.group)
-        if group is None or (group.empty and not isinstance(group, ShareGroup)):
+        if group is None or (not group.members and not isinstance(group, ShareGroup)):
             if beat.epoch != 0:
                 raise UnknownMember(beat.group, beat.member_id)
             group = ShareGroup(beat.group, self._timers, self._options.members_max, self)
