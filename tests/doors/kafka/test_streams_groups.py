@@ -187,6 +187,16 @@ async def test_a_group_is_described(wire: Wire) -> None:
     assert missing.error_code == ErrorCode.group_id_not_found
 
 
+async def test_a_topology_whose_topics_are_missing_is_described_as_declared(wire: Wire) -> None:
+    sources = {"source_topics": ("missing",), "state_changelog_topics": [internal("g-store")]}
+    await beat(wire, topology={"epoch": 0, "subtopologies": [subtopology("0", **sources)]})
+    [known] = await describe(wire, "g")
+    assert known.group_state == "NotReady"
+    [only] = known.topology.subtopologies
+    [store] = only.state_changelog_topics
+    assert (only.source_topics, store.name, store.partitions) == (("missing",), "g-store", 0)
+
+
 async def test_a_client_that_only_asked_for_an_id_does_not_make_a_group_classic(wire: Wire) -> None:
     classic = {
         "protocol_type": "consumer",

@@ -76,10 +76,10 @@ def _refused(name: GroupId, code: ErrorCode, message: str) -> DescribedGroup:
 
 
 def _topology(group: StreamsGroup) -> Topology | None:
-    """With the number of partitions of each internal topic, if all topics fit."""
+    """As its members declared it; with the number of partitions of each internal topic, if all topics exist."""
     if group.topology is None:
         return None
-    counts = group.fitted.partitions
+    counts = group.fitted.partitions if group.fitted.ready else {}
     subtopologies = tuple(
         Subtopology(
             subtopology_id=one.subtopology_id,
@@ -90,9 +90,7 @@ def _topology(group: StreamsGroup) -> Topology | None:
         )
         for one in group.topology.subtopologies
     )
-    return Topology(
-        epoch=i32(group.topology.epoch), subtopologies=subtopologies if group.fitted.workloads else None
-    )
+    return Topology(epoch=i32(group.topology.epoch), subtopologies=subtopologies)
 
 
 def _internal(topics: Iterable[InternalTopic], counts: Mapping[str, int]) -> tuple[TopicInfo, ...]:
