@@ -212,6 +212,15 @@ async def test_acknowledgements_of_acquired_records_are_all_or_nothing(
     assert [run.first_offset for run in part.acquired_records] == [6]  # it still gets more records
 
 
+async def test_a_partition_of_which_the_group_read_nothing_is_not_acknowledged(
+    kafka: KafkaStage, wire: Wire
+) -> None:
+    sharer = Sharer(wire, kafka.broker, group="new")
+    assert (await sharer.fetch(max_bytes=0)).error_code == NONE
+    part = _only(await sharer.acknowledge((0, 0, ACCEPT)))
+    assert part.error_code == ErrorCode.unknown_topic_or_partition
+
+
 @pytest.mark.parametrize(
     "batch",
     [

@@ -49,7 +49,6 @@ CODES: dict[type[errors.MainstemError], ErrorCode] = {
     errors.InvalidRegex: ErrorCode.invalid_regular_expression,
     errors.InvalidTopology: ErrorCode.streams_invalid_topology,
     errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
-    errors.ShareNotFound: ErrorCode.group_id_not_found,
     errors.RecordNotHeld: ErrorCode.invalid_record_state,
     errors.ShareSessionNotFound: ErrorCode.share_session_not_found,
     errors.InvalidShareSession: ErrorCode.invalid_share_session_epoch,
