@@ -83,6 +83,25 @@ async def test_later_answers_hold_what_changed(kafka: KafkaStage, wire: Wire, ve
     assert session.take(await session.ask((0, 1), (2, 2))) == {2: 3}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_error_of_a_partition_lasts_as_long_as_its_cause(
+    kafka: KafkaStage, wire: Wire, version: int
+) -> None:
+    broker = kafka.broker
+    await broker.create_topic("t", partitions=2)
+    session = Session(wire, broker, version)
+    for _ in range(2):
+        parts = await session.ask(*([(0, 1), (1, 1)] if not session.id else []))
+        assert {part.error_code for part in parts.values()} == {ErrorCode.offset_out_of_range}
+    await broker.append_values("t", [b"a", b"b"], partition=0)
+    parts = await session.ask()
+    assert (parts[0].error_code, parts[1].error_code) == (ErrorCode.none, ErrorCode.offset_out_of_range)
+    assert session.take({0: parts[0]}) == {0: 2}
+    await broker.delete_topic("t")
+    parts = await session.ask()
+    assert {part.error_code for part in parts.values()} == {ErrorCode.unknown_topic_or_partition}
+
+
 async def test_a_waiting_request_of_a_session_wakes_up(kafka: KafkaStage, wire: Wire) -> None:
     await kafka.broker.create_topic("t", partitions=100)
     session = Session(wire, kafka.broker, API.last)

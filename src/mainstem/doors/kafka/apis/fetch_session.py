@@ -68,7 +68,7 @@ class FetchSession:
             if known is None:
                 self._add(part)
             else:
-                known.offset, known.max_bytes, known.code = part.offset, part.max_bytes, part.code
+                known.offset, known.max_bytes, known.fault = part.offset, part.max_bytes, part.code
                 self._due[known] = None
 
     def _add(self, part: FetchPart) -> None:
@@ -105,6 +105,7 @@ class FetchSession:
             if part not in parts:
                 parts[part] = None
                 part.begin()
+                part.code = part.fault  # what was wrong in the last answer may be right now
                 if part.stream < 0:
                     self._look_up(part)
         self._due.clear()
@@ -142,11 +143,11 @@ class FetchSession:
 class _SessionPart(FetchPart):
     """A partition of a session. It watches its stream for the session."""
 
-    __slots__ = ("session", "told")
+    __slots__ = ("fault", "session", "told")
 
     def __init__(self, session: FetchSession, part: FetchPart) -> None:
         super().__init__(part.key, part.topic, part.index, part.stream, part.offset, part.max_bytes)
-        self.code = part.code
+        self.code = self.fault = part.code  # the fault is in what the client asks for
         self.session = session
         self.told: tuple[int, int] | None = None  # the bounds in the last answer that named it
 
