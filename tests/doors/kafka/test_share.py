@@ -480,8 +480,10 @@ async def test_offsets_of_a_share_group_are_described_altered_and_deleted(
     assert [part.error_code for part in answer.responses[0].partitions] == [NONE, 3]
     assert await described() == [(0, 8, 2, 0)]
     assert await sharer.take() == [(8, 1), (9, 1)]
-    forgotten = await ask(wire, 92, 0, group_id="g", topics=[{"topic_name": "t"}, {"topic_name": "none"}])
-    assert [topic.error_code for topic in forgotten.responses] == [NONE, 3]
+    await kafka.broker.create_topic("unread")
+    topics = [{"topic_name": name} for name in ("unread", "t", "none")]
+    forgotten = await ask(wire, 92, 0, group_id="g", topics=topics)
+    assert [topic.error_code for topic in forgotten.responses] == [3, NONE, 3]
     assert await described() == []
     assert (await ask(wire, 92, 0, group_id="g", topics=[])).error_code == ErrorCode.group_id_not_found
 

@@ -12,7 +12,7 @@ from kio.schema.delete_share_group_offsets.v0.response import (
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
-from mainstem.doors.kafka.apis.bulk import DONE, ItemResult, outcome_of
+from mainstem.doors.kafka.apis.bulk import DONE, ItemRefused, ItemResult, outcome_of
 from mainstem.doors.kafka.transport.api import Api, Call
 from mainstem.doors.kafka.transport.errors import group_code_of
 from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
@@ -40,8 +40,10 @@ async def _delete(call: Call, group: str, name: TopicName) -> DeleteShareGroupOf
     try:
         topic = call.context.broker.streams.topic(name)
         topic_id = UUID(bytes=topic.topic_id)
+        if call.context.broker.shares.of_group(group).keys().isdisjoint(topic.streams):
+            raise ItemRefused(ErrorCode.unknown_topic_or_partition, "the group has no offsets of this topic")
         await call.context.broker.shares.delete(group, topic.streams)
-    except MainstemError as error:
+    except (ItemRefused, MainstemError) as error:
         outcome = outcome_of(error)
     return DeleteShareGroupOffsetsResponseTopic(
         topic_name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.message
