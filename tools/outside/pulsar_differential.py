@@ -20,7 +20,7 @@ from typing import Any
 
 from mainstem.testing.server import ServerProcess
 from tools.outside.pulsar_programs import Step, program_of
-from tools.outside.pulsar_side import Answer, PulsarSide
+from tools.outside.pulsar_side import DRAINED_MAX, Answer, PulsarSide
 from tools.outside.pulsar_standalone import VERSION, PulsarStandalone
 from tools.outside.suite import Suite, Tally
 
@@ -72,6 +72,8 @@ def compare(
             kind = step.kind
             difference = _difference(first, second)
             log.append(f"{step.name} {step.arguments}: {json.dumps(first, sort_keys=True)[:300]}")
+            if difference is not None and len(first.get("messages", ())) >= DRAINED_MAX:
+                return  # Pulsar 4.0.7 sends messages of partly acknowledged batches without end
             if difference is not None:
                 trail = "\n".join(f"  {line}" for line in log[-60:])
                 yield kind, f"{difference}\n  of {step.name} {step.arguments}, after\n{trail}"

@@ -27,6 +27,7 @@ _NACK_MS = 100
 _OWN_SLOT = 9  # of consumers that one step opens and closes
 _NOTHING = 204  # the status of an answer without a body, whatever it was
 _FLUSH_S = 0.15  # after which the client has sent the acknowledgements that it groups
+DRAINED_MAX = 500  # no program publishes that many
 _TYPES = {
     "Exclusive": pulsar.ConsumerType.Exclusive,
     "Failover": pulsar.ConsumerType.Failover,
@@ -271,13 +272,14 @@ class PulsarSide:
         ]
 
     def drain(self, topic: str, subscription: str, quiet_ms: int = 300) -> Answer:
-        """Everything that the consumers of a subscription get until nothing comes for a while."""
+        """Everything that the consumers of a subscription get until nothing comes for a while, or too much came: a server
+        may send the same messages again and again."""
         receivers = self._receivers(topic, subscription)
         found: list[Answer] = []
         last = time.monotonic()
-        while receivers and (time.monotonic() - last) * 1000 < quiet_ms:
+        while receivers and (time.monotonic() - last) * 1000 < quiet_ms and len(found) < DRAINED_MAX:
             for receiver in receivers:
-                while True:
+                while len(found) < DRAINED_MAX:
                     try:
                         message = receiver.consumer.receive(timeout_millis=20)
                     except pulsar.Timeout:
