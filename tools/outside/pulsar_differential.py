@@ -72,7 +72,7 @@ def compare(
             kind = step.kind
             difference = _difference(first, second)
             log.append(f"{step.name} {step.arguments}: {json.dumps(first, sort_keys=True)[:300]}")
-            if difference is not None and len(first.get("messages", ())) >= DRAINED_MAX:
+            if difference is not None and step.name == "drain" and len(first["messages"]) >= DRAINED_MAX:
                 return  # Pulsar 4.0.7 sends messages of partly acknowledged batches without end
             if difference is not None:
                 trail = "\n".join(f"  {line}" for line in log[-60:])

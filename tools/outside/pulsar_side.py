@@ -272,8 +272,8 @@ class PulsarSide:
         ]
 
     def drain(self, topic: str, subscription: str, quiet_ms: int = 300) -> Answer:
-        """Everything that the consumers of a subscription get until nothing comes for a while, or too much came: a server
-        may send the same messages again and again."""
+        """Everything that the consumers of a subscription get until nothing comes for a while. A server may send the
+        same messages again and again, so not more than DRAINED_MAX."""
         receivers = self._receivers(topic, subscription)
         found: list[Answer] = []
         last = time.monotonic()

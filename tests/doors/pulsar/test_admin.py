@@ -462,6 +462,8 @@ def test_messages_are_read_without_a_consumer(admin: Admin, client: pulsar.Clien
     assert admin.raw(f"{path}/ledger/{sent[2].ledger_id()}/entry/{sent[2].entry_id()}").content == b"v2"
     examined = admin.raw(f"{path}/examinemessage", initialPosition="earliest", messagePosition="1")
     assert examined.content == b"v0"
+    admin.ask("PUT", f"{_PUBLIC}/{name}-empty")
+    assert admin.refused("GET", f"{_PUBLIC}/{name}-empty/examinemessage")[0] == 412
     assert admin.ask("GET", f"{path}/messageid/{before}")["entryId"] == sent[0].entry_id()
     assert admin.ask("GET", f"{path}/lastMessageId")["entryId"] == sent[2].entry_id()
 

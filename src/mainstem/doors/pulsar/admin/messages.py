@@ -72,6 +72,8 @@ async def examine(call: AdminCall, topic: str) -> Response:
     number = whole_number(call.text("messagePosition") or "1", "messagePosition")
     if number < 1:
         raise InvalidInput("messagePosition is 1 or more")
+    if first == end:
+        raise AdminRefusal(412, "Could not examine messages: the topic has none")
     latest = (call.text("initialPosition") or "latest") == "latest"
     offset = end - number if latest else first + number - 1
     return await _at(call, found, at, min(max(offset, first), end - 1))
