@@ -239,7 +239,7 @@ class KafkaGroupRequests(KafkaAdminRequests):
                 "server_assignor": self._rarely(self._one("uniform", "x"), None),
                 "topic_partitions": self._rarely(None, [], 0.2),
             },
-            {f"epoch {member} {group}": "member_epoch", f"generation {group}": "member_epoch"},
+            {f"epoch {member} {group}": "member_epoch"},
         )
 
     def share_heartbeat(self) -> Step:

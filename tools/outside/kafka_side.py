@@ -35,6 +35,7 @@ _SHARE_COORDINATOR = 2
 _COORDINATOR_S = 60.0
 _LENGTH = struct.Struct(">i")
 _PATIENCE_S = 5.0
+_ANSWER_S = 45.0  # Kafka may take 30 seconds to describe the offsets of a share group
 _AGAIN = (
     "COORDINATOR_NOT_AVAILABLE",
     "NOT_COORDINATOR",
@@ -242,7 +243,7 @@ class KafkaSide:
     def _request(self, request: Any) -> Any:
         connection = self._socket
         if connection is None:
-            connection = self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+            connection = self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=_ANSWER_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation += 1
         header = request.__header_schema__(
@@ -298,7 +299,7 @@ class KafkaSide:
             number = int(value)
             if abs(number / 1000 - time.time()) < 86_400:
                 return "now"
-            if "producer_id" in name or name in ("member_id", "session_id"):
+            if "producer_id" in name or (name == "session_id" and number):
                 return self._named(number)
             return number
         return self._named(str(value))
@@ -390,7 +391,10 @@ def _empty_answer(shown: Answer) -> bool:
 
 
 def _order(shown: Answer) -> tuple[str, str]:
-    name = shown.get("name") or shown.get("config_name") or "" if isinstance(shown, dict) else ""
+    if not isinstance(shown, dict):
+        return "", json.dumps(shown)
+    names = ("name", "config_name", "topic", "topic_id", "topic_name", "partition_index", "producer_id")
+    name = next((shown[name] for name in names if shown.get(name) not in (None, "")), "")
     return str(name), json.dumps(shown, sort_keys=True)
 
 

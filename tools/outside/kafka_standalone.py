@@ -54,6 +54,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
+log.initial.task.delay.ms=86400000
 """
 
 
