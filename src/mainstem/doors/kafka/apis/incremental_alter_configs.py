@@ -29,6 +29,8 @@ from mainstem.doors.kafka.transport.throttle import NO_THROTTLE
 
 _OPERATIONS: tuple[Operation, ...] = ("set", "delete", "append", "subtract")  # the index is Kafka's number
 
+_NAMES: dict[int, Container[str]] = {Resource.TOPIC: BY_NAME, Resource.GROUP: GROUP_SETTINGS}
+
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     broker, dry_run = call.context.broker, request.validate_only
@@ -57,7 +59,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
 def _unsets_unknown(kind: int, entry: AlterableConfig) -> bool:
     """Whether it removes a setting that does not exist, which changes nothing: MirrorMaker removes from its copy of a
     topic every setting that has its default in the other cluster, whatever that cluster is."""
-    names: Container[str] = {Resource.TOPIC: BY_NAME, Resource.GROUP: GROUP_SETTINGS}.get(kind, (entry.name,))
+    names = _NAMES.get(kind, (entry.name,))
     return entry.config_operation == _OPERATIONS.index("delete") and entry.name not in names
 
 
