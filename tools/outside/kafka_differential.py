@@ -92,6 +92,9 @@ _OTHER_ERRORS = (  # kind of request, Kafka's error, Mainstem's
     ("offset commit", "*", "invalid_group_id"),  # Kafka stores offsets for a group without a name
     ("offset delete", "none", "group_id_not_found"),  # Kafka keeps a group without members and offsets
     ("delete share offsets", "none", "group_id_not_found"),
+    # A share fetch of a group that has no members leaves its positions here.
+    ("delete share offsets", "group_id_not_found", "none"),
+    ("delete groups", "group_id_not_found", "none"),
     ("streams heartbeat", "invalid_request", "streams_invalid_topology"),
     ("consumer heartbeat", "fenced_member_epoch", "invalid_regular_expression"),
     ("alter scram credentials", "resource_not_found", "duplicate_resource"),
