@@ -400,7 +400,8 @@ def test_a_compacted_view_has_the_last_message_of_each_key(
     producer.flush()
     assert admin.ask("GET", f"{_PUBLIC}/{name}/compaction") == {"status": "NOT_RUN", "lastError": ""}
     assert _compacted(admin, name) == "SUCCESS"
-    producer.send(b"after", partition_key="a")
+    producer.send_async(b"after", None, partition_key="a")
+    producer.flush()
     view = [b"55", b"57", b"58", b"59", b"after"]
     reader = client.create_reader(name, pulsar.MessageId.earliest, is_read_compacted=True)
     consumer = client.subscribe(name, "durable", is_read_compacted=True, batch_index_ack_enabled=True)
